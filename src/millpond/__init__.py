@@ -1,0 +1,1 @@
+"""Durable, exactly restorable state for stream processors in Python."""

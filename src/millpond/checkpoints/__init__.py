@@ -1,0 +1,1 @@
+"""Checkpoint managers that need no driver."""

@@ -1,0 +1,1 @@
+"""One task's stores: the buffered key-value store over an engine, serdes, and the memory engine."""
