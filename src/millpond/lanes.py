@@ -42,6 +42,7 @@ class Workers:
         """Start *count* threads called after *name*."""
         self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._closed = False
+        self._closing = threading.Lock()
         self._threads = [
             threading.Thread(target=self._run, name=f"millpond-{name}-{number}", daemon=True)
             for number in range(count)
@@ -57,9 +58,15 @@ class Workers:
 
     def call(self, work: Callable[[], None]) -> None:
         """Do *work*, which must not raise, on some thread."""
-        if self._closed:
+        if not self.call_later(work):
             raise StoreClosedError("the job is closed")
-        self._work.put(work)
+
+    def call_later(self, work: Callable[[], None]) -> bool:
+        """Do *work* on some thread unless the pool is closed; say whether it will be done."""
+        with self._closing:  # nothing may be queued behind the end
+            if not self._closed:
+                self._work.put(work)
+            return not self._closed
 
     def lane(self) -> Lane:
         """Give a new serial queue over these threads."""
@@ -67,9 +74,10 @@ class Workers:
 
     def close(self, timeout_s: float) -> bool:
         """Let what is queued end, then end the threads; False when some still ran after *timeout_s* seconds."""
-        self._closed = True
-        for _ in self._threads:
-            self._work.put(None)
+        with self._closing:
+            self._closed = True
+            for _ in self._threads:
+                self._work.put(None)
         deadline = _Deadline(timeout_s)
         for thread in self._threads:
             thread.join(deadline.left())
@@ -102,15 +110,18 @@ class Lane:
         return future
 
     def _step(self) -> None:
-        # One piece a turn: a lane with much to do does not keep the other lanes of the pool waiting.
+        # One piece a turn: a lane with much to do does not keep the other lanes of the pool waiting. A pool that
+        # closes takes no more turns, so what was queued before ends here.
+        while self._one() and not self._workers.call_later(self._step):
+            pass
+
+    def _one(self) -> bool:
+        """Do the first piece; say whether there is another."""
         future, work = self._queue.popleft()
         run_into(future, work)
-        del future, work
         with self._lock:
             self._busy = bool(self._queue)
-            again = self._busy
-        if again:
-            self._workers._work.put(self._step)  # also while closing: what was queued still ends
+            return self._busy
 
 
 class _Deadline:
