@@ -1,1 +1,59 @@
-"""From TOML, mappings, the environment and Samza's flat keys to one checked model."""
+"""
+A job's configuration: TOML, a mapping, the environment or Samza's flat keys, into one checked model.
+
+:func:`load` reports every problem at once, each with where it is, and keeps for each value where it came from.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from millpond.config.model import (
+    BackendConfig,
+    CheckpointConfig,
+    CommitConfig,
+    JobConfig,
+    Origin,
+    RestoreConfig,
+    StoreConfig,
+)
+from millpond.config.values import Secret, Size
+
+__all__ = [
+    "BackendConfig",
+    "CheckpointConfig",
+    "CommitConfig",
+    "JobConfig",
+    "Origin",
+    "RestoreConfig",
+    "Secret",
+    "Size",
+    "StoreConfig",
+    "load",
+]
+
+
+def load(
+    source: JobConfig | Mapping[str, object] | str | os.PathLike[str],
+    environ: Mapping[str, str] | None = None,
+) -> JobConfig:
+    """
+    Give the checked configuration of a job.
+
+    Sources, lowest first: defaults, the TOML file, the environment (``MILLPOND_STORES__ORDERS__ENGINE``), Samza's flat
+    keys (a ``.properties`` file, or the dotted keys of a mapping), the mapping.
+
+    Args:
+        source: A file, a mapping of sections or of dotted keys, or what an earlier call gave.
+        environ: The environment variables; None: the process's own.
+
+    Raises:
+        ConfigError: Everything that is wrong, a line each; PluginError if only plugins are at fault.
+    """
+    if isinstance(source, JobConfig):
+        return source
+    from millpond.config.build import build
+    from millpond.config.sources import gather
+
+    return build(gather(source, os.environ if environ is None else environ))
