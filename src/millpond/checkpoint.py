@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import TypeVar
 
 from attrs import field, frozen
 
 Markers = Mapping[str, str]
 """From store name to the opaque marker that a backend gave for it."""
 
-_ID = re.compile(r"([+-]?[0-9]+)-([+-]?[0-9]+)(?:-.*)?", re.DOTALL | re.ASCII)
+_ID = re.compile(r"(\+?\d+)-(\+?\d+)(?:-.*)?", re.DOTALL)
 _INT64 = 1 << 63
 
-K = TypeVar("K")
-V = TypeVar("V")
 
-
-def _frozen_map(mapping: Mapping[K, V]) -> Mapping[K, V]:
+def _frozen_strings(mapping: Mapping[str, str]) -> Mapping[str, str]:
     """Copy *mapping* into a read-only view in the same order."""
     return MappingProxyType(dict(mapping))
+
+
+def _frozen_markers(markers: Mapping[str, Markers]) -> Mapping[str, Markers]:
+    return MappingProxyType({backend: _frozen_strings(stores) for backend, stores in markers.items()})
+
+
+def _frozen_names(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(names)
 
 
 @frozen(order=True)
@@ -117,8 +121,12 @@ class Layout:
         partitioner: The name of the rule that sends a key to a place.
     """
 
-    tasks: tuple[str, ...] = field(converter=tuple)
+    tasks: tuple[str, ...] = field(converter=_frozen_names)
     partitioner: str
+
+
+def _frozen_offsets(offsets: Mapping[SystemStreamPartition, str]) -> Mapping[SystemStreamPartition, str]:
+    return MappingProxyType(dict(offsets))
 
 
 @frozen
@@ -137,11 +145,9 @@ class Checkpoint:
     """
 
     id: CheckpointId
-    offsets: Mapping[SystemStreamPartition, str] = field(converter=_frozen_map, factory=dict)
-    markers: Mapping[str, Markers] = field(
-        converter=lambda m: _frozen_map({k: _frozen_map(v) for k, v in m.items()}), factory=dict
-    )
+    offsets: Mapping[SystemStreamPartition, str] = field(converter=_frozen_offsets, factory=dict)
+    markers: Mapping[str, Markers] = field(converter=_frozen_markers, factory=dict)
     claim: Claim | None = None
     parent: CheckpointId | None = None
     layout: Layout | None = None
-    images: Markers = field(converter=_frozen_map, factory=dict)
+    images: Markers = field(converter=_frozen_strings, factory=dict)
