@@ -8,6 +8,7 @@ import stat
 from collections.abc import Callable, Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Protocol
 
 from attrs import frozen
 
@@ -17,7 +18,6 @@ from millpond.formats.digest import algorithm_of, digest_file
 from millpond.formats.envelope import MAX_SIZE
 from millpond.formats.manifest import ImageManifest, ManifestFile
 from millpond.local.durable import explained, links_fail
-from millpond.spi import Transfers
 
 MANIFEST = manifest_format.FILE_NAME
 """The file that makes a folder an image; written last."""
@@ -26,6 +26,19 @@ _MAX_MANIFEST_BYTES = MAX_SIZE + 4096
 
 FileIdentity = tuple[int, int]
 """A file's device and inode numbers."""
+
+
+class Parallel(Protocol):
+    """Does one thing to many files at once; the job's ``Transfers`` is one."""
+
+    def map(
+        self,
+        work: Callable[[ManifestFile], None],
+        items: Iterable[ManifestFile],
+        check: Callable[[], None] | None = None,
+    ) -> list[None]:
+        """Do *work* on each of *items*; *check* stops the rest by raising. The first error is raised."""
+        ...
 
 
 @frozen
@@ -186,9 +199,18 @@ def read_manifest(image: Path) -> ImageManifest:
         raise StateCorruptError(f"{path} cannot be read: {error}") from error
 
 
-def verify_files(image: Path, manifest: ImageManifest, *, digests: bool, transfers: Transfers | None = None) -> None:
+def verify_files(
+    image: Path,
+    manifest: ImageManifest,
+    *,
+    digests: bool,
+    transfers: Parallel | None = None,
+    check: Callable[[], None] | None = None,
+) -> None:
     """
     Check that *image* holds the files of *manifest* and no other, with their sizes and, if asked, their *digests*.
+
+    Digests are computed over *transfers* if given; *check* is called between files and may raise.
 
     Raises:
         StateCorruptError: It does not; the message names the first file that differs.
@@ -196,7 +218,22 @@ def verify_files(image: Path, manifest: ImageManifest, *, digests: bool, transfe
     found = list_files(image)
     _compare_names_and_sizes(image, manifest, {file.name: file.size for file in found})
     if digests:
-        _map(lambda file: _check_digest(image, file), manifest.files, transfers)
+        parallel = transfers if transfers is not None else _OneByOne()
+        parallel.map(lambda file: _check_digest(image, file), manifest.files, check)
+
+
+class _OneByOne:
+    def map(
+        self,
+        work: Callable[[ManifestFile], None],
+        items: Iterable[ManifestFile],
+        check: Callable[[], None] | None = None,
+    ) -> list[None]:
+        for item in items:
+            if check is not None:
+                check()
+            work(item)
+        return []
 
 
 def _compare_names_and_sizes(image: Path, manifest: ImageManifest, found: Mapping[str, int]) -> None:
@@ -216,11 +253,3 @@ def _check_digest(image: Path, file: ManifestFile) -> None:
         actual = digest_file(path, algorithm_of(file.digest))
     if actual != file.digest:
         raise StateCorruptError(f"{path} is damaged: its digest is {actual}; its manifest says {file.digest}")
-
-
-def _map(work: Callable[[ManifestFile], None], files: Iterable[ManifestFile], transfers: Transfers | None) -> None:
-    if transfers is not None:
-        transfers.map(work, files)
-        return
-    for file in files:
-        work(file)

@@ -19,17 +19,16 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from millpond.errors import ConfigError, StateCorruptError
 from millpond.formats import manifest as manifest_format
 from millpond.formats.manifest import ImageManifest
 from millpond.local.durable import explained, fsync_directory, make_folders, write_durably
-from millpond.local.images import MANIFEST, current_boot, read_manifest, verify_files
+from millpond.local.images import MANIFEST, Parallel, current_boot, read_manifest, verify_files
 from millpond.local.names import escape_name, job_folder, unescape_name
 from millpond.local.owner import OwnerLock
-from millpond.spi import Transfers
 
 QUARANTINE_KEPT = 3
 """How many damaged things are kept for a look; older ones are removed."""
@@ -94,11 +93,13 @@ class ReadOnlyTaskDirectory:
             raise StateCorruptError(f"{image / MANIFEST} belongs to {manifest.image} of {manifest.store}")
         return manifest
 
-    def verify(self, store: str, name: str, *, transfers: Transfers | None = None) -> ImageManifest:
+    def verify(
+        self, store: str, name: str, *, transfers: Parallel | None = None, check: Callable[[], None] | None = None
+    ) -> ImageManifest:
         """
         Check an image, and give its manifest: names and sizes, and digests too unless it was sealed in this boot.
 
-        Digests are computed over *transfers* if given.
+        Digests are computed over *transfers* if given; *check* is called between files and may raise.
 
         Raises:
             StateNotFoundError: There is no such image, or it is not complete.
@@ -107,7 +108,7 @@ class ReadOnlyTaskDirectory:
         manifest = self.manifest(store, name)
         boot = current_boot()
         unproven = not boot or manifest.boot != boot
-        verify_files(self.image(store, name), manifest, digests=unproven, transfers=transfers)
+        verify_files(self.image(store, name), manifest, digests=unproven, transfers=transfers, check=check)
         return manifest
 
     def _shelf(self, store: str) -> Path:
