@@ -19,7 +19,7 @@ from datetime import timedelta
 from enum import Flag, auto
 from itertools import islice
 from pathlib import Path
-from typing import ClassVar, Protocol, TypeVar
+from typing import ClassVar, NewType, Protocol, TypeVar
 
 from attrs import field, frozen
 
@@ -39,6 +39,33 @@ BATCH = 1_000
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+Size = NewType("Size", int)
+"""Bytes: the type of a field of a ``config_class`` that an operator writes with a unit, such as ``"64MiB"``."""
+
+
+class Secret(str):
+    """
+    Text that no message, log line or traceback shows: the type of such a field of a ``config_class``.
+
+    ``str``, ``repr`` and formatting give ``***``; :meth:`reveal` gives the text. Equality and hashing are the text's.
+    """
+
+    __slots__ = ()
+
+    def reveal(self) -> str:
+        """Give the text itself."""
+        return str.__str__(self)
+
+    def __str__(self) -> str:
+        return "***"
+
+    def __repr__(self) -> str:
+        return "***"
+
+    def __format__(self, spec: str) -> str:
+        return format("***", spec)
 
 
 @frozen
