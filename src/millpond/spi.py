@@ -108,9 +108,7 @@ class Transfers(ABC):
     """The job's bounded pool for leaf I/O: copying, hashing, uploading, downloading. Any thread may use it."""
 
     @abstractmethod
-    def map(
-        self, work: Callable[[T], R], items: Iterable[T], check: Callable[[], None] | None = None
-    ) -> list[R]:
+    def map(self, work: Callable[[T], R], items: Iterable[T], check: Callable[[], None] | None = None) -> list[R]:
         """
         Do *work* on each of *items*, several at once, and give the results in order.
 
@@ -433,6 +431,11 @@ class StateBackendFactory(ABC):
         return NothingToPrepare()
 
 
+def _as_set(numbers: Iterable[int]) -> frozenset[int]:
+    """Freeze *numbers*; with a type that a checker of a plugin's code understands."""
+    return frozenset(numbers)
+
+
 @frozen(kw_only=True)
 class ManagerCapabilities:
     """
@@ -446,7 +449,7 @@ class ManagerCapabilities:
         durable: False when the records die with the process.
     """
 
-    versions: frozenset[int] = field(converter=frozenset, default=frozenset({2}))
+    versions: frozenset[int] = field(converter=_as_set, default=frozenset({2}))
     history: bool = True
     fencing: bool = True
     atomic_versions: bool = True
