@@ -1,0 +1,221 @@
+"""The demo: kills a stream job at random moments, restarts it, and compares all state with a plain computation."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from itertools import islice
+from pathlib import Path
+from string import Template
+
+from attrs import frozen
+from child import Child
+from compare import Comparison, compare_offset, compare_store
+from flights import ORIGINS, NoDataError, find_data, read_after, read_departures, stream_file, write_streams
+from job import source_of
+from kills import plan_kills
+from ledger import BrokenPromiseError, Ledger
+from plain import STORES, compute
+from reports import NotAReportError
+from rich.console import Console
+from screen import Screen
+from watch import RunError, Watch
+
+import millpond
+
+HERE = Path(__file__).resolve().parent
+CHECKOUT = HERE.parents[1]
+LEAST_SECONDS_A_KILL = 1.0  # a small run is slowed down to this, so that there is something left to kill
+
+
+@frozen
+class Place:
+    """
+    The directory in which a run leaves everything.
+
+    Attributes:
+        root: The directory itself.
+    """
+
+    root: Path
+
+    @property
+    def config(self) -> Path:
+        """The job's configuration, filled in."""
+        return self.root / "job.toml"
+
+    @property
+    def streams(self) -> Path:
+        """The job's input."""
+        return self.root / "streams"
+
+    @property
+    def log(self) -> Path:
+        """What the job wrote to its standard error."""
+        return self.root / "job.log"
+
+    @property
+    def ledger(self) -> Path:
+        """What the job was told is durable."""
+        return self.root / "ledger.jsonl"
+
+    @property
+    def parts(self) -> tuple[Path, ...]:
+        """Everything that an earlier run may have left, the configuration last."""
+        directories = (self.root / name for name in ("state", "backup", "records"))
+        return (*directories, self.streams, self.log, self.ledger, self.config)
+
+    def clear(self) -> None:
+        """
+        Remove what an earlier run left.
+
+        Raises:
+            RunError: The directory holds something else.
+        """
+        if self.root.is_dir() and any(self.root.iterdir()) and not self.config.is_file():
+            raise RunError(f"{self.root} is neither empty nor left by an earlier run: choose another with --keep")
+        for part in self.parts:
+            _remove(part)
+        self.root.mkdir(parents=True, exist_ok=True)
+
+    def write_config(self, interval: str) -> None:
+        """Fill in the template beside this file."""
+        place = json.dumps(str(self.root), ensure_ascii=False)[1:-1]  # TOML escapes as JSON does
+        template = Template((HERE / "job.toml").read_text("utf-8"))
+        self.config.write_text(template.substitute(place=place, interval=interval), "utf-8")
+
+    def lose_state(self) -> None:
+        """Remove the whole state directory."""
+        _remove(self.root / "state")
+
+    def lose_everything(self) -> None:
+        """Remove the backend's copies and the records too: a job that forgets."""
+        for part in self.parts[:3]:
+            _remove(part)
+
+
+def main() -> int:
+    """Run the demo; 0: restored exactly, 1: not, 2: it could not begin."""
+    chosen = _arguments()
+    console = Console(highlight=False)
+    try:
+        return _demo(chosen, console)
+    except NoDataError as error:
+        console.print(str(error), markup=False)
+        return 2
+    except (BrokenPromiseError, RunError, NotAReportError) as error:
+        console.print(f"not restored exactly: {error}", markup=False, soft_wrap=True)
+        return 1
+
+
+def _demo(chosen: argparse.Namespace, console: Console) -> int:
+    place = Place(chosen.keep.resolve())
+    place.clear()
+    place.write_config(chosen.interval)
+    rows = write_streams(islice(read_departures(find_data()), chosen.rows), place.streams)
+    total = sum(rows.values())
+    counts = ", ".join(f"{origin} {count:,}" for origin, count in rows.items())
+    console.print(f"{total:,} departures: {counts}; seed {chosen.seed}", markup=False)
+
+    begin = time.monotonic()
+    screen = Screen(console, rows)
+    kills = _kill_and_restart(chosen, place, rows, screen)
+    result, offsets = _compare(place, screen)
+    console.print(f"{time.monotonic() - begin:.0f} s, set-up aside; {offsets.equal} offsets equal", markup=False)
+    result.differing += offsets.differing
+    return _conclude(console, place, kills, result, offsets.first + result.first)
+
+
+def _kill_and_restart(chosen: argparse.Namespace, place: Place, rows: Mapping[str, int], screen: Screen) -> int:
+    plan = plan_kills(chosen.seed, chosen.kills, sum(rows.values()))
+    pace = sum(rows.values()) / (LEAST_SECONDS_A_KILL * (len(plan) + 1))
+
+    def start() -> Child:
+        return Child.start(place.config, place.streams, pace, place.log)
+
+    def lose(state: bool) -> None:
+        if chosen.forget:
+            place.lose_everything()
+        elif state:
+            place.lose_state()
+
+    with place.ledger.open("w", encoding="utf-8") as journal, screen:
+        watch = Watch(Ledger.of(rows), start, lose, screen, journal)
+        try:
+            watch.run(plan)
+        except RunError as error:
+            raise RunError(f"{error}\n{_tail(place.log)}") from error
+    return len(watch.deaths)
+
+
+def _compare(place: Place, screen: Screen) -> tuple[Comparison, Comparison]:
+    """Compare every store and every offset of every task; the job is not running."""
+    keys, offsets = Comparison(), Comparison()
+    with millpond.open_job(place.config) as job:
+        for origin in ORIGINS:
+            screen.say(f"comparing {origin}")
+            tables, last = compute(origin, read_after(stream_file(place.streams, origin), None))
+            with job.open_task(origin) as task:
+                offsets.include(compare_offset(origin, last, task.offsets.get(source_of(origin))))
+                for store in STORES:
+                    keys.include(compare_store(f"{origin} {store}", tables[store], task.store(store).scan()))
+    return keys, offsets
+
+
+def _conclude(console: Console, place: Place, kills: int, result: Comparison, first: list[str]) -> int:
+    for difference in first:
+        console.print(f"  {difference}", markup=False, soft_wrap=True)
+    if result.differing:
+        console.print(f"not restored exactly: {kills} kills, {result.differing:,} differences", markup=False)
+        return 1
+    console.print("what is left can be looked at:", markup=False)
+    for command in _commands(place):
+        console.print(f"  {command}", markup=False, soft_wrap=True)
+    console.print(f"restored exactly: {kills} kills, {result.equal:,} keys equal", markup=False)
+    return 0
+
+
+def _commands(place: Place) -> list[str]:
+    config = place.config
+    if config.is_relative_to(Path.cwd()):
+        config = config.relative_to(Path.cwd())
+    return [
+        f"millpond checkpoints list --config {config}",
+        f"millpond checkpoints verify --config {config}",
+        f"millpond state get --config {config} EWR by_route EWR-SFO",
+        f"millpond restore --plan --config {config}",
+    ]
+
+
+def _tail(log: Path, lines: int = 20) -> str:
+    text = log.read_text("utf-8", "replace").splitlines() if log.is_file() else []
+    return "\n".join(text[-lines:])
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=random.randrange(1_000_000), help="draws the kills; printed")
+    parser.add_argument("--kills", type=int, default=12, help="how often the job is killed (default: %(default)s)")
+    parser.add_argument("--rows", type=int, help="take only the first so many departures")
+    parser.add_argument("--interval", default="1s", help="between commits (default: %(default)s)")
+    parser.add_argument("--keep", type=Path, default=CHECKOUT / "build" / "flights", help="where everything is left")
+    parser.add_argument(
+        "--forget", action="store_true", help="lose records and backups at every kill: the demo has to fail"
+    )
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
