@@ -1,0 +1,85 @@
+"""What a commit decides: functions from facts to decisions, without clock, disk or thread."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from enum import Enum, auto
+
+from millpond.checkpoint import CheckpointId, Markers
+from millpond.errors import CommitError, CommitFailedError, FencedError
+
+
+class Admission(Enum):
+    """What happens to a request for a commit."""
+
+    START = auto()
+    SKIP = auto()
+    REFUSE = auto()
+
+
+def admit(age_s: float | None, timeout_s: float) -> Admission:
+    """Decide on a new commit, *age_s* seconds after the one in flight began; None: nothing is in flight."""
+    if age_s is None:
+        return Admission.START
+    return Admission.SKIP if age_s < timeout_s else Admission.REFUSE
+
+
+def over_the_allowance(failures: int, tolerated: int) -> bool:
+    """Say whether *failures* in a row are more than the operator tolerates."""
+    return failures > tolerated
+
+
+def superseded(ids: Sequence[CheckpointId], retain: int) -> tuple[CheckpointId, ...]:
+    """Give those of *ids*, newest first, that go beyond the *retain* newest."""
+    return tuple(ids[retain:])
+
+
+def checkpoint_markers(
+    stores: Mapping[str, Collection[str]],
+    last: Mapping[str, Markers],
+    uploaded: Mapping[str, Markers],
+    failed: Collection[str],
+) -> dict[str, dict[str, str]]:
+    """
+    Give the markers of a new checkpoint, by backend and store.
+
+    A dirty store has what was uploaded; a clean one keeps the marker of the *last* checkpoint. A backend that *failed*
+    has no marker for its dirty stores: no older one stands in, since it names other content.
+
+    Args:
+        stores: Store to the backends that back it up.
+        last: The last checkpoint's markers.
+        uploaded: For each backend that was called, its new markers.
+        failed: Pairs of backend and store that have no new marker, as ``"backend\\0store"``.
+    """
+    markers: dict[str, dict[str, str]] = {}
+    for store, backends in stores.items():
+        for backend in backends:
+            marker = uploaded.get(backend, {}).get(store)
+            if marker is None and f"{backend}\0{store}" not in failed:
+                marker = last.get(backend, {}).get(store)
+            if marker is not None:
+                markers.setdefault(backend, {})[store] = marker
+    return markers
+
+
+def marker_problems(given: object, wanted: Collection[str]) -> str | None:
+    """Say in a sentence what is wrong with the markers that a backend gave; None: nothing."""
+    if not isinstance(given, Mapping):
+        return f"upload() gave {type(given).__name__}, not a mapping from store to marker"
+    missing, surplus = sorted(set(wanted) - set(given)), sorted(map(repr, set(given) - set(wanted)))
+    if missing:
+        return f"upload() gave no marker for {', '.join(missing)}"
+    if surplus:
+        return f"upload() gave a marker for {', '.join(surplus)}, which it was not asked for"
+    wrong = [store for store, marker in given.items() if not isinstance(marker, str)]
+    return f"upload() gave a marker for {wrong[0]} that is no text" if wrong else None
+
+
+def outcome(error: BaseException, what: str) -> BaseException:
+    """Turn what went wrong before or at the write into what the host is told."""
+    if isinstance(error, (FencedError, CommitError)):
+        return error
+    failed = CommitFailedError(f"{what} failed and nothing was committed: {str(error) or type(error).__name__}")
+    failed.__cause__ = error
+    return failed

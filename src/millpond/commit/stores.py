@@ -1,0 +1,71 @@
+"""What the commit engine knows of each store: what is published, and what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from attrs import define, field
+
+from millpond.checkpoint import CheckpointId
+from millpond.spi import StoreEngine, StoreSpec
+from millpond.stores.buffer import BufferedStore
+from millpond.stores.images import Image
+
+
+@define
+class Backed:
+    """
+    What a backend holds of a store.
+
+    Attributes:
+        id: The newest checkpoint that has the marker.
+        marker: The marker.
+        mark: The store's run that the marker covers.
+        misses: How many checkpoints in a row are without this backend.
+    """
+
+    id: CheckpointId
+    marker: str
+    mark: int
+    misses: int = 0
+
+
+@define(eq=False)
+class CommittedStore:
+    """
+    A store that takes part in commits. Changed by the commit lane only, while no commit is being admitted.
+
+    Attributes:
+        spec: As configured.
+        engine: The class of its engine.
+        buffered: Its buffer and its live engine.
+        backends: The marker keys of the backends that back it up.
+        image: Its last published image; None: it has none yet.
+        mark: The newest run that is published.
+        backed: By marker key, what that backend holds.
+        unsent: Marker keys of backends that need an upload although nothing changed.
+        stale_images: The local disk may hold images other than ``image``.
+    """
+
+    spec: StoreSpec
+    engine: type[StoreEngine]
+    buffered: BufferedStore
+    backends: tuple[str, ...]
+    image: Image | None = None
+    mark: int = 0
+    backed: dict[str, Backed] = field(factory=dict)
+    unsent: set[str] = field(factory=set)
+    stale_images: bool = True
+
+    @property
+    def name(self) -> str:
+        """The store's name."""
+        return self.spec.name
+
+    def dirty(self, mark: int) -> bool:
+        """Say whether a checkpoint at *mark* differs from the published one."""
+        return mark != self.mark or bool(self.unsent) or self.image is None
+
+    def callers(self, mark: int) -> Collection[str]:
+        """Give the marker keys of the backends that a checkpoint at *mark* has to call for this store."""
+        return self.backends if mark != self.mark else self.unsent

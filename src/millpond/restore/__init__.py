@@ -1,0 +1,21 @@
+"""
+Restores: every store of a task exactly as one checkpoint says, or an error.
+
+``plan`` decides, without disk or thread, where each store may come from; ``target`` is what a restore manager fills;
+``engine`` reads the record, asks for the plan, and carries it out: the local image that the checkpoint names, else the
+backends in order, and nothing is ever left half.
+"""
+
+from millpond.restore.engine import Restored, RestoreEngine, RestorePolicy, RestoreTask, Source
+from millpond.restore.plan import RestorePlan, StorePlan, plan_restore
+
+__all__ = [
+    "RestoreEngine",
+    "RestorePlan",
+    "RestorePolicy",
+    "RestoreTask",
+    "Restored",
+    "Source",
+    "StorePlan",
+    "plan_restore",
+]

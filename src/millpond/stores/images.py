@@ -1,0 +1,153 @@
+"""A store's images: made from its engine, described by a manifest, opened without being touched."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from attrs import evolve, field, frozen
+
+from millpond.checkpoint import CheckpointId
+from millpond.formats.digest import digest_file
+from millpond.formats.manifest import ImageManifest, ManifestFile
+from millpond.local import (
+    MANIFEST,
+    FileIdentity,
+    ImageFile,
+    TaskDirectory,
+    clone_image,
+    current_boot,
+    describe_image,
+    known_digests,
+    read_manifest,
+)
+from millpond.spi import FileEntry, StoreEngine, StoreSpec, Transfers
+
+Inodes = Mapping[FileIdentity, ManifestFile]
+
+
+@frozen
+class Image:
+    """
+    One store's data as of one commit, in a directory that never changes.
+
+    Attributes:
+        store: The store's name.
+        name: ``"<checkpoint id>-<writer>"``.
+        path: Where it is, staged or sealed.
+        files: Its files without the manifest.
+        new: Those of them that earlier images did not hold.
+    """
+
+    store: str
+    name: str
+    path: Path
+    files: tuple[ManifestFile, ...] = ()
+    new: tuple[ManifestFile, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """The bytes of all its files."""
+        return sum(file.size for file in self.files)
+
+    @property
+    def new_size(self) -> int:
+        """The bytes of the files that earlier images did not hold."""
+        return sum(file.size for file in self.new)
+
+    def inodes(self) -> Inodes:
+        """Give what its manifest says of its files by device and inode, for the images that follow."""
+        return known_digests(self.path, read_manifest(self.path))
+
+
+@frozen
+class Made:
+    """
+    Who made an image, and for which commit.
+
+    Attributes:
+        id: The checkpoint's id.
+        writer: The claim's writer.
+    """
+
+    id: CheckpointId
+    writer: str
+
+    @property
+    def image(self) -> str:
+        """The name of an image that was made so."""
+        return f"{self.id}-{self.writer}"
+
+
+@frozen(kw_only=True)
+class Sealing:
+    """
+    What it takes to seal an image.
+
+    Attributes:
+        directory: The task's directories.
+        transfers: The pool that hashes files.
+        algorithm: ``"blake3"`` or ``"sha256"``.
+        check: Raises when the work is no longer wanted.
+    """
+
+    directory: TaskDirectory
+    transfers: Transfers
+    algorithm: str = "blake3"
+    check: Callable[[], None] = field(default=lambda: None)
+
+    def seal(self, image: Image, spec: StoreSpec, known: Inodes, properties: Mapping[str, str], made: Made) -> Image:
+        """
+        Give the staged *image* its digests and its manifest, and put it in its place.
+
+        A file that an earlier image holds under the same inode, by *known*, keeps its digest: it cannot have changed.
+        """
+        found = describe_image(image.path, known)
+        unknown = [file for file in found if file.digest is None]
+        digests = dict(zip(unknown, self._digests(unknown), strict=True))
+        files = tuple(ManifestFile(file.name, file.size, file.digest or digests[file]) for file in found)
+        new = tuple(ManifestFile(file.name, file.size, digest) for file, digest in digests.items())
+        manifest = ImageManifest(
+            spec.name, spec.engine, made.id, made.writer, files, boot=current_boot(), properties=properties
+        )
+        path = self.directory.seal(spec.name, image.name, manifest)
+        return evolve(image, path=path, files=files, new=new)
+
+    def _digests(self, files: Sequence[ImageFile]) -> list[str]:
+        return self.transfers.map(lambda file: digest_file(file.path, self.algorithm), files, self.check)
+
+
+def entries(image: Image, algorithm: str) -> list[FileEntry]:
+    """Give the files of a sealed *image*, its MANIFEST among them, as a backend reads them."""
+    manifest = image.path / MANIFEST
+    listed = [
+        FileEntry(name=file.name, path=image.path / file.name, size=file.size, digest=file.digest)
+        for file in image.files
+    ]
+    size = manifest.stat().st_size
+    return [*listed, FileEntry(name=MANIFEST, path=manifest, size=size, digest=digest_file(manifest, algorithm))]
+
+
+def discard(image: Image) -> None:
+    """Remove an image that no checkpoint names, staged or sealed; what cannot be removed goes at the next opening."""
+    (image.path / MANIFEST).unlink(missing_ok=True)
+    shutil.rmtree(image.path, ignore_errors=True)
+
+
+@contextmanager
+def opened(image: Path, engine: type[StoreEngine], spec: StoreSpec, scratch: Path) -> Iterator[StoreEngine]:
+    """Open the *image* for reading, through a private clone below *scratch*: an image itself is never opened."""
+    clone = scratch / f"open-{time.monotonic_ns()}"
+    scratch.mkdir(parents=True, exist_ok=True)
+    clone_image(image, clone, immutable=engine.immutable, transient=engine.transient)
+    try:
+        database = engine.open(clone, spec, read_only=True)
+        try:
+            yield database
+        finally:
+            database.close()
+    finally:
+        shutil.rmtree(clone, ignore_errors=True)
