@@ -27,6 +27,7 @@ _CONFIG_MENDS = {
     errno.EPERM: "the operation is not permitted: let this user read and write there",
     errno.ENOTDIR: "a file is where a folder must be: remove it or choose another path",
     errno.EEXIST: "a file is where a folder must be: remove it or choose another path",
+    errno.EISDIR: "a folder is where a file must be: remove it or choose another path",
     errno.ENAMETOOLONG: "the path is too long: choose a shorter one",
     errno.ELOOP: "a symbolic link leads nowhere or in a circle: correct it",
 }
