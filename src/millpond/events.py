@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from attrs import field, frozen
+from attrs import frozen
 
 from millpond.checkpoint import Checkpoint, CheckpointId, Claim
 
@@ -246,7 +246,7 @@ class Listener(Protocol):
 class Listeners:
     """Passes each event on to several listeners, and keeps their errors to itself."""
 
-    listeners: tuple[Callable[[Event], None], ...] = field(converter=tuple, default=())
+    listeners: tuple[Callable[[Event], None], ...] = ()
 
     @classmethod
     def of(cls, listeners: Iterable[Callable[[Event], None]]) -> Listeners:
