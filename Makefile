@@ -23,6 +23,8 @@ setup: $(VENV)/.ready ## make .venv/ with everything in it: the lock, the core, 
 test: setup ## all checks: lint, format, types, floors, docs, and the tests against built wheels
 	$(IN_VENV) -m tox run
 
+# pyenv shows the interpreters that it has only when asked for each by name.
+test-all: export PYENV_VERSION := $(shell pyenv versions --bare 2>/dev/null | grep -E '^3\.1[1-9]\.[0-9]+$$' | paste -sd: -)
 test-all: test ## the same, and the tests on each interpreter here and with the oldest dependencies
 	$(IN_VENV) -m tox run -e tests-oldest,tests-py312,tests-py313,tests-py314
 
