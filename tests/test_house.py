@@ -199,12 +199,13 @@ def test_all_distributions_have_one_version():
 
 @pytest.mark.parametrize("path", PROJECTS, ids=name_of)
 def test_what_is_installed_is_this_tree(path: Path):
-    """The installed distribution has the version, the licence text and the entry points that its project states."""
+    """The installed distribution has the version, the licence and the entry points that its project states."""
     stated, installed = project(path)["project"], importlib.metadata.distribution(name_of(path))
 
     assert stated["version"] == installed.version
     assert "Apache-2.0" == stated["license"] == installed.metadata["License-Expression"]
     assert ["LICENSE"] == installed.metadata.get_all("License-File")
+    assert (ROOT / "LICENSE").read_bytes() == (path.parent / "LICENSE").read_bytes()
     assert stated.get("entry-points", {}) == {
         group: {point.name: point.value for point in installed.entry_points.select(group=group)}
         for group in installed.entry_points.groups - {"console_scripts"}
