@@ -1,0 +1,483 @@
+"""A store of bytes: a write buffer of small runs in front of an engine, to which a lane applies them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, NoReturn, Protocol, TypeVar, overload
+
+from millpond.errors import StoreClosedError, TransientError
+from millpond.spi import Change, StoreEngine
+from millpond.stores.budget import BufferBudget
+from millpond.stores.changes import KEEP_BYTES, KeptChanges
+from millpond.stores.merge import Cursor, Item, overlaid
+from millpond.stores.refusals import RecordTooLargeError, not_bytes
+from millpond.stores.runs import (
+    MAX_WAITING,
+    MISSING,
+    RECORD_OVERHEAD,
+    RUN_BYTES,
+    RUN_KEYS,
+    Entries,
+    Missing,
+    Run,
+    WaitingRuns,
+)
+from millpond.stores.scan import OpenScans, scanned
+
+T = TypeVar("T")
+
+_SMALLEST_BLOCK = 4 << 10
+_LARGEST_BLOCK = 64 << 10
+_FEW_KEYS = 64
+
+
+class SerialLane(Protocol):
+    """Does pieces of work one at a time, in the order in which they were submitted; see ``millpond.lanes.Lane``."""
+
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        """Do *work* after all that was submitted before; never blocks."""
+        ...
+
+
+class _Ended(Entries):
+    """Stands for the open run of a store that is over: every access raises, and a live store pays nothing for it."""
+
+    def __init__(self, explain: Callable[[], StoreClosedError]) -> None:
+        super().__init__()
+        self._explain = explain
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise self._explain()
+
+    get = __getitem__ = __setitem__ = __len__ = copy = _refuse
+
+
+class BufferedStore:
+    """
+    One store's engine with its write buffer. One thread at a time writes; any thread reads; the lane applies.
+
+    A write goes into the open run, a dict. A run is closed by ``close_run`` or by itself when it is full, and the lane
+    applies it to the engine. A read asks the open run, the closed runs that wait, the engine.
+
+    Attributes:
+        name: The store's name.
+        engine: Its database.
+        mark: The number of the newest closed run; 0 before the first.
+        failure: What ended the store: the engine refused a run. Everything raises StoreClosedError from then on.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_budget",
+        "_claimed",
+        "_closed",
+        "_engine_get",
+        "_kept",
+        "_lane",
+        "_limit",
+        "_lock",
+        "_open",
+        "_put_timeout_s",
+        "_room",
+        "_scans",
+        "_waiting",
+        "engine",
+        "failure",
+        "mark",
+        "name",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        engine: StoreEngine,
+        lane: SerialLane,
+        budget: BufferBudget,
+        *,
+        keep_changes: bool = False,
+        spill_directory: Path | None = None,
+        keep_bytes: int = KEEP_BYTES,
+        put_timeout_s: float = 60.0,
+        max_record_bytes: int | None = None,
+    ) -> None:
+        """
+        Put an empty buffer in front of *engine*, which now belongs to this store.
+
+        Args:
+            name: For errors.
+            engine: Open.
+            lane: Applies runs; shared with whoever makes images, so that an image holds whole runs.
+            budget: Of the job.
+            keep_changes: Keep runs for ``changes`` until ``forget``.
+            spill_directory: Where kept changes go when they exceed *keep_bytes* in memory; None: nowhere.
+            keep_bytes: The bound of applied runs that are kept in memory.
+            put_timeout_s: How long a put may wait for the lane.
+            max_record_bytes: The largest key and value together; None: no limit.
+        """
+        self.name = name
+        self.engine = engine
+        self.mark = 0
+        self.failure: BaseException | None = None
+        self._engine_get = engine.get
+        self._lane = lane
+        self._budget = budget
+        self._kept = KeptChanges(name, spill_directory, keep_bytes) if keep_changes else None
+        self._put_timeout_s = put_timeout_s
+        self._limit = max_record_bytes
+        self._lock = threading.Lock()
+        self._closed = False
+        self._waiting = WaitingRuns()
+        self._scans = OpenScans()
+        self._open: Entries = {}
+        self._claimed = self._room = 0
+
+    # Reading: any thread.
+
+    @overload
+    def get(self, key: bytes) -> bytes | None: ...
+    @overload
+    def get(self, key: bytes, default: T) -> bytes | T: ...
+    def get(self, key: bytes, default: Any = None) -> Any:
+        """
+        Give the value of *key*, or *default*.
+
+        Raises:
+            StoreClosedError: The store is closed, or has failed.
+            TypeError: *key* is not bytes.
+        """
+        value: bytes | Missing | None = self._open.get(key, MISSING)
+        if value is MISSING:
+            waiting = self._waiting
+            if waiting.runs:
+                value = waiting.recent.get(key, MISSING)
+                if value is MISSING:
+                    value = waiting.index.get(key, MISSING)
+            if value is MISSING:
+                if key.__class__ is not bytes:
+                    raise not_bytes(self.name, "key", key)
+                value = self._engine_get(key)
+        return default if value is None else value
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Give the values of *keys*, in order; None for a missing one. Raises as ``get``."""
+        found = [self._buffered(key) for key in keys]
+        below = [place for place, value in enumerate(found) if value is MISSING]
+        if below:
+            for place, value in zip(below, self.engine.get_many([keys[place] for place in below]), strict=True):
+                found[place] = value
+        return found  # type: ignore[return-value]  # nothing is missing any more
+
+    def _buffered(self, key: bytes) -> bytes | Missing | None:
+        if key.__class__ is not bytes:
+            raise not_bytes(self.name, "key", key)
+        value: bytes | Missing | None = self._open.get(key, MISSING)
+        if value is MISSING:
+            value = self._waiting.recent.get(key, MISSING)
+        if value is MISSING:
+            value = self._waiting.index.get(key, MISSING)
+        return value
+
+    def scan(self, start: bytes | None = None, stop: bytes | None = None, reverse: bool = False) -> Iterator[Item]:
+        """
+        Give the entries from *start* (inclusive) to *stop* (exclusive), in the order of the keys' bytes, or in reverse.
+
+        Shows the store as it was when this was called, whatever is written, closed or applied meanwhile. The iterator
+        is one thread's; it has ``close()``, and raises StoreClosedError once the store is closed.
+        """
+        for bound in (start, stop):
+            if bound is not None and bound.__class__ is not bytes:
+                raise not_bytes(self.name, "bound of a scan", bound)
+        if start is not None and stop is not None and start >= stop:
+            self._check()
+            return iter(())
+        with self._lock:  # no run closes or leaves meanwhile, so nothing newer can reach the engine
+            entries = self._open.copy()
+            runs = list(self._waiting.runs)
+            below = self.engine.scan(start, stop, reverse)
+        layers: list[tuple[Sequence[bytes], Mapping[bytes, bytes | None]]] = [(run.keys, run.entries) for run in runs]
+        layers.append((_sorted_within(entries, start, stop), entries))
+        cursors = [cursor for layer in layers if (cursor := Cursor(*layer, start, stop, reverse))]
+        if not cursors:
+            return below
+        return scanned(overlaid(below, cursors, reverse), self._scans.window(), below, self._check)
+
+    # Writing: one thread at a time.
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """
+        Set *key* to *value*; may wait for the lane when the buffer is full, at most ``put_timeout_s`` seconds.
+
+        Raises:
+            TypeError: One of them is not bytes.
+            RecordTooLargeError: They exceed ``max_record_bytes``.
+            TransientError: The buffer was full for too long. Nothing was changed.
+            StoreClosedError: The store is closed, or has failed.
+        """
+        if key.__class__ is not bytes or value.__class__ is not bytes:
+            raise self._not_bytes(key, value)
+        room = self._room - len(key) - len(value) - RECORD_OVERHEAD
+        if room < 0:
+            room = self._make_room(key, len(key) + len(value))
+        self._open[key] = value
+        self._room = room
+
+    def delete(self, key: bytes) -> None:
+        """Remove *key*; a missing one is fine. Waits and raises as ``put``."""
+        if key.__class__ is not bytes:
+            raise not_bytes(self.name, "key", key)
+        room = self._room - len(key) - RECORD_OVERHEAD
+        if room < 0:
+            room = self._make_room(key, len(key))
+        self._open[key] = None
+        self._room = room
+
+    def has_open_run(self) -> bool:
+        """Say whether anything was written since the last run was closed."""
+        return bool(self._open)
+
+    def close_run(self) -> int:
+        """
+        Hand what was written so far to the lane, and give ``mark``; never waits, and takes as long for every size.
+
+        Raises:
+            StoreClosedError: The store is closed, or has failed.
+        """
+        self._check()
+        if self._open:
+            self._close_open_run()
+        if self._kept is not None:
+            self._kept.mark(self.mark)
+        return self.mark
+
+    def room(self) -> Future[None]:
+        """Give a future that ends when a put would not wait, or with the StoreClosedError that it would raise."""
+        return self._budget.room(self._has_room)
+
+    # The changes that no published checkpoint holds: any thread.
+
+    def changes(self, since: int, until: int) -> Iterator[Change]:
+        """
+        Give what changed after the mark *since* up to the mark *until*: sorted, one change a key. Needs *keep_changes*.
+
+        Raises:
+            StateNotFoundError: They were forgotten.
+            StateCorruptError: A change file is damaged.
+        """
+        if self._kept is None:
+            raise ValueError(f"store {self.name!r} keeps no changes")
+        return self._kept.between(since, until)
+
+    def forget(self, until: int) -> None:
+        """Drop the kept changes up to the mark *until*; without *keep_changes* there are none."""
+        if self._kept is not None:
+            self._kept.forget(until)
+
+    # The lane's.
+
+    def checkpoint(self, directory: Path) -> None:
+        """Make *directory* (which does not exist) an image of the engine; on the lane."""
+        self._check()
+        self.engine.checkpoint(directory)
+
+    def close(self, timeout_s: float = 30.0) -> None:
+        """
+        End the store and its scans, and close the engine once the lane lets go of it; what was not applied is dropped.
+
+        Idempotent; any thread but the lane's.
+
+        Raises:
+            TransientError: The lane did not let go within *timeout_s* seconds. It closes the engine when it does.
+        """
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            closed = self._end() if self.failure is None else 0
+        self._give_back(closed)
+        try:
+            done = self._lane.submit(self.engine.close)
+        except StoreClosedError:  # the lane's threads have ended
+            self.engine.close()
+            return
+        try:
+            done.result(timeout_s)
+        except TimeoutError as error:
+            if done.done():
+                raise
+            raise TransientError(
+                f"store {self.name!r} is closed, but its database is still at work after {timeout_s:g} s"
+            ) from error
+
+    # How it is done.
+
+    def _not_bytes(self, key: object, value: object) -> TypeError:
+        return not_bytes(self.name, *(("value", value) if isinstance(key, bytes) else ("key", key)))
+
+    def _check(self) -> None:
+        if self._closed or self.failure is not None:
+            raise self._explain()
+
+    def _explain(self) -> StoreClosedError:
+        if self.failure is None:
+            return StoreClosedError(f"store {self.name!r} is closed: reopen its task")
+        error = StoreClosedError(f"store {self.name!r} has failed ({self.failure!r}): reopen its task")
+        error.__cause__ = self.failure
+        return error
+
+    def _end(self) -> int:
+        """Let every further access raise; under the lock. Gives the bytes of the runs that were not applied."""
+        self._open = _Ended(self._explain)
+        self._scans.end()
+        return sum(run.size for run in self._waiting.runs)
+
+    def _give_back(self, closed: int) -> None:
+        """Return the memory of a store that is over, and let those who wait for it find out."""
+        claimed, self._claimed = self._claimed, 0
+        self._budget.give_back(closed, closed=True)
+        self._budget.give_back(claimed, closed=False)
+
+    def _close_open_run(self) -> None:
+        """Close the open run and hand it to the lane."""
+        claimed, size = self._claimed, self._claimed - self._room
+        with self._lock:
+            self._check()
+            run = Run(self.mark + 1, self._open, size)
+            self._waiting.add(run)
+            if self._kept is not None:
+                self._kept.add(run)
+            self._open = {}
+            self.mark = run.number
+            self._claimed = self._room = 0
+        self._budget.hand_over(claimed, size)
+        self._lane.submit(self._apply_oldest)
+
+    def _apply_oldest(self) -> None:
+        """Apply one run; on the lane, once for each run that was closed."""
+        with self._lock:
+            if self._closed or self.failure is not None:
+                return
+            self._waiting.settle()
+            run = self._waiting.runs[0]
+        try:
+            for batch in run.batches():
+                if self._closed:
+                    return
+                self.engine.apply(batch)
+            self._drop(run)
+            if self._kept is not None:
+                self._kept.spill(run.number)
+        except BaseException as error:
+            self._fail(error)
+            raise
+
+    def _drop(self, run: Run) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._waiting.drop_oldest()
+        self._budget.give_back(run.size, closed=True)
+
+    def _fail(self, error: BaseException) -> None:
+        with self._lock:
+            if self._closed or self.failure is not None:
+                return
+            self.failure = error
+            closed = self._end()
+        self._give_back(closed)
+
+    def _make_room(self, key: bytes, size: int) -> int:
+        """Find memory for a record of *size* bytes, closing the open run if it is full; give the room left after it."""
+        self._check()
+        if self._limit is not None and size > self._limit:
+            raise RecordTooLargeError(self.name, key, size, self._limit)
+        deadline = time.monotonic() + self._put_timeout_s
+        need = size + RECORD_OVERHEAD
+        if self._open and self._is_full(need):
+            self._close_full_run(deadline)
+        block = self._claim(need, deadline)
+        self._claimed += block
+        return self._room + block - need
+
+    def _is_full(self, need: int) -> bool:
+        """Say whether the open run should be closed before it takes *need* bytes more."""
+        used = self._claimed - self._room
+        if len(self._open) > RUN_KEYS - _FEW_KEYS or (used > _LARGEST_BLOCK and self._budget.pressed):
+            return True
+        return used + need > RUN_BYTES and self._recount() + need > RUN_BYTES // 2
+
+    def _recount(self) -> int:
+        """Count anew what the open run holds: values that were replaced are counted till now."""
+        exact = sum(map(_size_of, self._open.items()))
+        surplus = self._claimed - self._room - exact
+        self._claimed -= surplus
+        self._budget.give_back(surplus, closed=False)
+        return exact
+
+    def _claim(self, need: int, deadline: float) -> int:
+        """Take memory from the budget, so that *need* bytes fit into the open run; give how much was taken."""
+        lacking = need - self._room
+        block = max(lacking, self._next_block())
+        if self._budget.claim(block):
+            return block
+        if self._open:
+            self._close_full_run(deadline)
+        block = max(need, min(_SMALLEST_BLOCK, self._limit or _SMALLEST_BLOCK))
+        self._wait(lambda: self._budget.may_pass(block), deadline)
+        self._budget.overdraw(block)
+        return block
+
+    def _next_block(self) -> int:
+        """Give the size of the next claim: it doubles, and no bound of a run or of a record can be jumped over."""
+        keys = (RUN_KEYS - len(self._open)) * RECORD_OVERHEAD - self._room
+        left = RUN_BYTES - self._claimed
+        limit = _LARGEST_BLOCK if self._limit is None else self._limit - self._room
+        return min(max(self._claimed, _SMALLEST_BLOCK), _LARGEST_BLOCK, keys, left, limit)
+
+    def _close_full_run(self, deadline: float) -> None:
+        self._wait(lambda: len(self._waiting.runs) < MAX_WAITING, deadline)
+        self._close_open_run()
+
+    def _wait(self, until: Callable[[], bool], deadline: float) -> None:
+        """Wait for the lane until *until* holds or the store is over."""
+        if until():
+            return
+
+        def ready() -> bool:
+            return self._closed or self.failure is not None or until()
+
+        if not self._budget.wait(ready, deadline - time.monotonic()):
+            raise self._too_full()
+        self._check()
+
+    def _too_full(self) -> TransientError:
+        runs = list(self._waiting.runs)
+        return TransientError(
+            f"store {self.name!r}: the write buffer stayed full for {self._put_timeout_s:g} s: {len(runs)} closed "
+            f"runs of this store with {sum(run.size for run in runs)} bytes wait for its database, and the job's "
+            f"stores hold {self._budget.held} of {self._budget.limit} bytes; raise buffer_memory if the database keeps "
+            "up at other times"
+        )
+
+    def _has_room(self) -> bool:
+        self._check()
+        return len(self._waiting.runs) < MAX_WAITING and self._budget.may_pass(_SMALLEST_BLOCK)
+
+
+def _size_of(entry: Change) -> int:
+    key, value = entry
+    return len(key) + RECORD_OVERHEAD + (0 if value is None else len(value))
+
+
+def _sorted_within(entries: Entries, start: bytes | None, stop: bytes | None) -> list[bytes]:
+    """Give the keys of *entries* from *start* to before *stop*, sorted."""
+    if start is None and stop is None:
+        return sorted(entries)
+    if start is None:
+        return sorted(key for key in entries if key < stop)  # type: ignore[operator]  # one of them is not None
+    if stop is None:
+        return sorted(key for key in entries if key >= start)
+    return sorted(key for key in entries if start <= key < stop)

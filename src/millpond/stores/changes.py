@@ -1,0 +1,163 @@
+"""
+The changes of a store that no published checkpoint holds yet: kept after they are applied, until they are forgotten.
+
+They are asked for between *marks*, the numbers of the newest runs at the times of commits. What exceeds the bound moves
+to change files; no file reaches across a mark, so that any two marks bound whole files.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Iterable, Iterator
+from heapq import merge
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+
+from attrs import frozen
+
+from millpond.errors import StateNotFoundError
+from millpond.formats import change_file
+from millpond.spi import Change
+from millpond.stores.merge import Cursor, merged_changes
+from millpond.stores.runs import Run
+
+KEEP_BYTES = 16 << 20
+"""So many bytes of applied runs are kept in memory, unless the store says otherwise."""
+
+
+@frozen
+class Spilled:
+    """
+    Runs whose merged changes are in a file.
+
+    Attributes:
+        first: The number of the first of them.
+        number: The number of the last of them.
+        path: The change file.
+    """
+
+    first: int
+    number: int
+    path: Path
+
+
+Piece = Run | Spilled
+
+
+class KeptChanges:
+    """The runs of one store that are still needed after they were applied. Any thread."""
+
+    def __init__(self, store: str, directory: Path | None, limit: int = KEEP_BYTES) -> None:
+        """Keep at most *limit* bytes of applied runs in memory; the rest in *directory*, if there is one."""
+        self._store = store
+        self._directory = directory
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._pieces: list[Piece] = []
+        self._marks: set[int] = set()
+        self._applied = 0
+        self._forgotten = 0
+
+    def add(self, run: Run) -> None:
+        """Keep *run*, which was just closed."""
+        with self._lock:
+            self._pieces.append(run)
+
+    def mark(self, number: int) -> None:
+        """Note that a commit ends with the run *number*."""
+        with self._lock:
+            self._marks.add(number)
+
+    def spill(self, applied: int) -> None:
+        """Move the runs up to *applied* to files if they are too large; on the lane."""
+        if self._directory is None:
+            return
+        with self._lock:
+            self._applied = applied
+            runs = [piece for piece in self._pieces if isinstance(piece, Run) and piece.number <= applied]
+            if sum(run.size for run in runs) <= self._limit:
+                return
+            groups = [list(group) for _, group in groupby(runs, key=self._marks_before)]
+        for group in groups:
+            self._replace(group, _write(self._directory, group))
+
+    def _marks_before(self, run: Run) -> int:
+        return sum(mark < run.number for mark in self._marks)
+
+    def _replace(self, runs: list[Run], spilled: Spilled) -> None:
+        with self._lock:
+            if runs[-1].number <= self._forgotten:
+                spilled.path.unlink()
+                return
+            gone = set(runs)
+            place = next(place for place, piece in enumerate(self._pieces) if piece in gone)
+            self._pieces[place:] = [spilled, *(piece for piece in self._pieces[place:] if piece not in gone)]
+
+    def between(self, since: int, until: int) -> Iterator[Change]:
+        """
+        Give the changes of the runs after *since* up to *until*, sorted, the newest value of each key.
+
+        Raises:
+            StateNotFoundError: Some of them were forgotten.
+        """
+        with self._lock:
+            if since < self._forgotten:
+                raise StateNotFoundError(
+                    f"the changes of store {self._store!r} since run {since} are gone: those up to run "
+                    f"{self._forgotten} were forgotten"
+                )
+            pieces = [piece for piece in self._pieces if since < piece.number <= until]
+        return _merged(pieces)
+
+    def forget(self, until: int) -> None:
+        """Drop the runs up to *until*, and their files."""
+        with self._lock:
+            self._forgotten = max(self._forgotten, until)
+            gone = [piece for piece in self._pieces if piece.number <= until]
+            self._pieces = [piece for piece in self._pieces if piece.number > until]
+            self._marks = {mark for mark in self._marks if mark >= until}
+        for piece in gone:
+            if isinstance(piece, Spilled):
+                piece.path.unlink(missing_ok=True)
+
+    def clear(self) -> None:
+        """Drop everything from memory; the files stay for those who still read, until the folder is emptied."""
+        with self._lock:
+            self._pieces = []
+
+
+def _write(directory: Path, runs: list[Run]) -> Spilled:
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / f"{secrets.token_hex(8)}.changes"
+    change_file.write(path, merged_changes(_cursors(runs)))
+    return Spilled(runs[0].number, runs[-1].number, path)
+
+
+def _cursors(runs: Iterable[Run]) -> list[Cursor]:
+    return [Cursor(run.keys, run.entries) for run in runs]
+
+
+def _merged(pieces: list[Piece]) -> Iterator[Change]:
+    """Merge *pieces*, oldest first."""
+    runs = [piece for piece in pieces if isinstance(piece, Run)]
+    files = [piece for piece in pieces if isinstance(piece, Spilled)]
+    if not files:
+        return merged_changes(_cursors(runs))
+    # Runs are always younger than files: they are spilled in order.
+    sources = [merged_changes(_cursors(runs)), *(change_file.read(file.path) for file in reversed(files))]
+    return _newest(sources)
+
+
+def _newest(sources: list[Iterator[Change]]) -> Iterator[Change]:
+    """Merge sorted *sources*, the newest first: of one key, the first source's change is given."""
+    last: bytes | None = None
+    for key, _, value in merge(*map(_ranked, sources, range(len(sources))), key=itemgetter(0, 1)):
+        if key != last:
+            yield key, value
+        last = key
+
+
+def _ranked(source: Iterator[Change], age: int) -> Iterator[tuple[bytes, int, bytes | None]]:
+    return ((key, age, value) for key, value in source)

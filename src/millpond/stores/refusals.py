@@ -1,0 +1,55 @@
+"""What a store says to a key or a value that it cannot take. Nothing has changed when it says so."""
+
+from __future__ import annotations
+
+from millpond.errors import MillpondError
+
+_SHOWN = 60
+
+
+class RecordTooLargeError(MillpondError, ValueError):
+    """
+    A key and its value together are larger than one of the store's backends can take.
+
+    Attributes:
+        store: The name of the store.
+        size: Of both, encoded, in bytes.
+        limit: What is allowed, in bytes.
+    """
+
+    def __init__(self, store: str, key: object, size: int, limit: int) -> None:
+        """Name the *key* of the record."""
+        super().__init__(
+            f"store {store!r}: key {shortened(key)} and its value take {size} bytes, and the store's backends take at "
+            f"most {limit} bytes a record (max_record_bytes)"
+        )
+        self.store = store
+        self.size = size
+        self.limit = limit
+
+
+def shortened(value: object) -> str:
+    """Give ``repr(value)``, cut to a length that fits a message."""
+    if isinstance(value, (bytes, str)) and len(value) > _SHOWN:  # a huge repr would cost more than the put
+        return f"{value[:_SHOWN]!r}… ({len(value)} long)"
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def not_bytes(store: str, side: str, value: object) -> TypeError:
+    """Give the error for a *side* (key or value) of a store of bytes that is something else."""
+    if value is None:
+        return is_none(store, side)
+    return TypeError(f"store {store!r}: a {side} must be bytes, and {shortened(value)} is a {type(value).__name__}")
+
+
+def is_none(store: str, side: str) -> TypeError:
+    """Give the error for None as a *side*."""
+    hint = ": use delete() to remove a key" if side == "value" else ""
+    return TypeError(f"store {store!r}: a {side} cannot be None{hint}")
+
+
+def cannot_store(store: str, side: str, serde: str, value: object, error: Exception) -> Exception:
+    """Give the error for a *value* that *serde* refused with *error*: TypeError if that is one, else ValueError."""
+    kind = TypeError if isinstance(error, TypeError) else ValueError
+    return kind(f"store {store!r}: the {side} {shortened(value)} cannot be stored as {serde!r}: {error}")
