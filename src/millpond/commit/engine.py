@@ -246,6 +246,12 @@ class CommitEngine:
         attempt = self._in_flight
         return None if attempt is None else attempt.id
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a commit is in flight that is younger than ``commit.timeout``, so that a new one would be skipped."""
+        attempt = self._in_flight
+        return attempt is not None and self._clock.monotonic() - attempt.started < self._policy.timeout_s
+
     def _raise_earlier_failure(self) -> None:
         error, self._unraised = self._unraised, None
         if error is not None and over_the_allowance(self.failures, self._policy.tolerated_failures):
@@ -253,7 +259,7 @@ class CommitEngine:
 
     def _start(self, offsets: Mapping[SystemStreamPartition, str], now: float) -> Future[Checkpoint]:
         marks = {store.name: mark for store in self._order if store.dirty(mark := store.buffered.close_run())}
-        if not marks and self.last is not None and self.last.offsets == offsets and self._unsettled is None:
+        if not marks and self.last is not None and self._is_current(self.last, offsets):
             return _done(self.last)
         attempt = self._freeze(offsets, marks, now)
         self._in_flight = attempt
@@ -268,6 +274,10 @@ class CommitEngine:
             self._end(attempt)
             raise
         return attempt.future
+
+    def _is_current(self, last: Checkpoint, offsets: Mapping[SystemStreamPartition, str]) -> bool:
+        """Whether *last* says all that there is to say; after time travel it does not: newer records stand beyond it."""
+        return last.offsets == offsets and self._unsettled is None and self._newest == last.id
 
     def _freeze(
         self, offsets: Mapping[SystemStreamPartition, str], marks: Mapping[str, int], now: float

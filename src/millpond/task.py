@@ -1,0 +1,254 @@
+"""A task, as a host holds it: stores, offsets, commits."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from types import MappingProxyType, TracebackType
+from typing import Any, Protocol
+
+from attrs import frozen
+
+from millpond.checkpoint import Checkpoint, SystemStreamPartition
+from millpond.clock import Clock
+from millpond.commit import CommitEngine
+from millpond.errors import ConfigError, StoreClosedError
+from millpond.stores.buffer import BufferedStore
+from millpond.stores.keyvalue import KeyValueStore
+
+
+@frozen
+class TaskHealth:
+    """
+    How a task is doing; a value of one moment.
+
+    Attributes:
+        ready: It is restored and neither closed nor over.
+        last_commit_age_s: Seconds since the last checkpoint was published by this process; None before the first.
+        last_error: The last failure that no successful commit has followed.
+        failures: How many commits in a row have failed.
+        uncommitted_records: What a crash now would process again: calls of ``processed`` since the last checkpoint.
+    """
+
+    ready: bool
+    last_commit_age_s: float | None
+    last_error: BaseException | None
+    failures: int
+    uncommitted_records: int
+
+
+class Closing(Protocol):
+    """Lets go of everything that a task holds."""
+
+    def __call__(self, timeout_s: float) -> None:
+        """Close, within *timeout_s* seconds."""
+        ...
+
+
+class Task:
+    """
+    One task of a job, restored and claimed. A context manager: leaving it cleanly commits, leaving it by an exception
+    commits nothing.
+
+    One thread at a time writes, reports ``processed`` and commits; others may read.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        engine: CommitEngine,
+        stores: Mapping[str, KeyValueStore[Any, Any]],
+        buffers: Sequence[BufferedStore],
+        clock: Clock,
+        interval_s: float | None,
+        close: Closing,
+        timeout_s: float,
+    ) -> None:
+        """Made by ``Job.open_task``."""
+        self.name = name
+        self._engine = engine
+        self._stores = stores
+        self._buffers = buffers
+        self._clock = clock
+        self._interval_s = interval_s
+        self._timeout_s = timeout_s
+        self._close = close
+        self._closed = False
+        self._offsets: dict[SystemStreamPartition, str] = dict(engine.last.offsets if engine.last else {})
+        self._processed = 0
+        self._committed = 0
+        self._committed_at: float | None = None
+        self._begun_at = clock.monotonic()
+
+    @property
+    def offsets(self) -> Mapping[SystemStreamPartition, str]:
+        """For each input, the last offset processed: after opening, the restored one. Read on from the one after it."""
+        return MappingProxyType(self._offsets)
+
+    @property
+    def last(self) -> Checkpoint | None:
+        """The last published checkpoint; None before the task's first."""
+        return self._engine.last
+
+    @property
+    def health(self) -> TaskHealth:
+        """How the task is doing; any thread."""
+        engine = self._engine
+        age = None if self._committed_at is None else self._clock.monotonic() - self._committed_at
+        return TaskHealth(
+            ready=not self._closed and engine.over is None,
+            last_commit_age_s=age,
+            last_error=engine.last_error or (None if self._closed else engine.over),
+            failures=engine.failures,
+            uncommitted_records=self._processed - self._committed,
+        )
+
+    def store(self, name: str) -> KeyValueStore[Any, Any]:
+        """
+        Give the store *name*, the same object each time.
+
+        Raises:
+            ConfigError: The configuration has no such store.
+            StoreClosedError: The task is closed.
+        """
+        if self._closed:
+            raise StoreClosedError(f"task {self.name!r} is closed")
+        try:
+            return self._stores[name]
+        except KeyError:
+            known = ", ".join(sorted(self._stores))
+            raise ConfigError(f"task {self.name!r} has no store {name!r}; the configuration has {known}") from None
+
+    def processed(self, source: SystemStreamPartition, offset: str | int) -> None:
+        """
+        Report that everything of *source* up to *offset* is processed.
+
+        Raises:
+            TypeError: *source* is no SystemStreamPartition, or *offset* neither text nor an integer.
+        """
+        if offset.__class__ is int:
+            offset = str(offset)
+        elif offset.__class__ is not str:
+            raise TypeError(f"an offset is text or an integer, not {offset!r} ({type(offset).__name__})")
+        if source.__class__ is not SystemStreamPartition:
+            raise TypeError(f"a source is a SystemStreamPartition, not {source!r} ({type(source).__name__})")
+        self._offsets[source] = offset
+        self._processed += 1
+
+    def before_publish(self, hook: Callable[[], None]) -> None:
+        """Call *hook* at each commit before anything is published, on a worker; e.g. a producer's ``flush``."""
+        self._engine.before_publish(hook)
+
+    def room(self) -> Future[None]:
+        """Give a Future that ends when a put into any store would not wait; for event loops."""
+        return _all_of([buffer.room() for buffer in self._buffers])
+
+    # ----------------------------------------------------------------------------------------------- commits
+
+    @property
+    def commit_due(self) -> bool:
+        """Whether the commit interval has passed since the last commit began."""
+        return self._interval_s is not None and self._clock.monotonic() - self._begun_at >= self._interval_s
+
+    def commit(self) -> Future[Checkpoint]:
+        """
+        Begin a commit and give its Future; never waits.
+
+        While another commit is in flight, gives that one's Future, which does not cover later writes.
+
+        Raises:
+            CommitError: An earlier commit failed and nobody was told yet; or the one in flight is too old.
+            FencedError: Another process owns this task now: stop.
+            StoreClosedError: The task is closed, or an engine failed: reopen it.
+        """
+        before = self._engine.in_flight
+        future = self._engine.commit(self._offsets)
+        if before is None:
+            self._begun_at = self._clock.monotonic()
+            self._watch(future)
+        return future
+
+    def commit_if_due(self) -> Future[Checkpoint] | None:
+        """Begin a commit if one is due and none is in flight; cheap enough for every record. Raises as ``commit``."""
+        if not self.commit_due:
+            return None
+        if self._engine.is_busy:
+            return None
+        return self.commit()
+
+    def commit_now(self, timeout_s: float | None = None) -> Checkpoint:
+        """
+        Commit all that was written and processed so far, and wait at most *timeout_s* seconds for it.
+
+        Without *timeout_s*, the configuration's ``commit.timeout`` counts.
+
+        Raises:
+            CommitTimeoutError: It did not end in time, and may still happen.
+            CommitError, FencedError, StoreClosedError: As ``commit``, and what became of this one.
+        """
+        processed = self._processed
+        checkpoint = self._engine.commit_now(self._offsets, self._timeout_s if timeout_s is None else timeout_s)
+        self._begun_at = self._clock.monotonic()
+        self._note(processed)
+        return checkpoint
+
+    def _watch(self, future: Future[Checkpoint]) -> None:
+        processed = self._processed
+        future.add_done_callback(lambda done: None if done.exception() else self._note(processed))
+
+    def _note(self, processed: int) -> None:
+        self._committed = max(self._committed, processed)
+        self._committed_at = self._clock.monotonic()
+
+    # --------------------------------------------------------------------------------------------------- end
+
+    def close(self, timeout_s: float = 30.0) -> None:
+        """
+        Let go of the stores and the directories within *timeout_s* seconds; commits nothing. Idempotent, any thread.
+
+        A commit in flight is given up unless its record is being written already.
+
+        Raises:
+            TransientError: Something was still at work when the time was over.
+        """
+        if not self._closed:
+            self._closed = True
+            self._close(timeout_s)
+
+    def __enter__(self) -> Task:
+        """Give the task itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Commit unless an exception passes; close in any case."""
+        begun = time.monotonic()
+        try:
+            if error is None and not self._closed:
+                self.commit_now()
+        finally:
+            self.close(max(1.0, 30.0 - (time.monotonic() - begun)))
+
+
+def _all_of(futures: Sequence[Future[None]]) -> Future[None]:
+    """Give a Future that ends when all of *futures* have, or with the first error."""
+    whole: Future[None] = Future()
+    waiting = set(futures)
+    lock = threading.Lock()
+
+    def done(one: Future[None]) -> None:
+        with lock:
+            waiting.discard(one)
+            last = not waiting or one.exception() is not None
+            if not last or whole.done():
+                return
+            waiting.clear()
+            error = one.exception()
+            whole.set_result(None) if error is None else whole.set_exception(error)
+
+    for future in futures:
+        future.add_done_callback(done)
+    return whole
