@@ -78,10 +78,16 @@ def _write_frames(file: BinaryIO, changes: Iterable[Change]) -> int:
     size = file.write(head + struct.pack(">I", zlib.crc32(head)))
     place = records = total = 0
     for batch in _batches(changes):
-        payload = msgspec.msgpack.encode(batch)
+        payload = _encode(batch)
         size += _write_frame(file, b"DATA", place, len(batch), payload)
         place, records, total = place + 1, records + len(batch), total + len(payload)
     return size + _write_frame(file, b"LAST", place, 0, _LAST.pack(records, total))
+
+
+def _encode(batch: list[Change]) -> bytes:
+    if not set(map(type, chain.from_iterable(batch))) <= {bytes, type(None)}:
+        raise FormatError("a change must be a key of bytes, and a value of bytes or None")
+    return msgspec.msgpack.encode(batch)
 
 
 def _write_frame(file: BinaryIO, tag: bytes, place: int, records: int, payload: bytes) -> int:
@@ -100,9 +106,7 @@ def _batches(changes: Iterable[Change]) -> Iterator[list[Change]]:
         key, value = change
         here = len(key) if value is None else len(key) + len(value)
         if here > MAX_RECORD:
-            raise FormatError(
-                f"a record of {here} bytes is over the limit of {MAX_RECORD}; its key begins {key[:32]!r}"
-            )
+            raise FormatError(f"a record of {here} bytes is over the limit of {MAX_RECORD}: its key is {key[:32]!r}…")
         batch.append(change)
         size += here
         if len(batch) == _RECORDS or size >= _PAYLOAD:

@@ -30,6 +30,9 @@ def parse_key(key: str) -> SystemStreamPartition:
     Raises:
         FormatError: There are fewer than three parts, or the last is no 32-bit number.
     """
+    parts = key.split(".")
+    if len(parts) == 3 and len(parts[2]) < 10 and parts[2].isdecimal():
+        return SystemStreamPartition(parts[0], parts[1], int(parts[2]))
     system, first, rest = key.partition(".")
     stream, last, partition = rest.rpartition(".")
     if not (first and last):
