@@ -1,12 +1,14 @@
 """
 The public names as a user meets them: checked by mypy, never run.
 
-First a plugin's author, who implements the roles of `millpond.spi`; then an operator's tool, which listens and reads.
+First a host's author, who holds a job, a task and its stores; then a plugin's author, who implements the roles of
+`millpond.spi`; then an operator's tool, which listens and reads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import ClassVar, TypeVar, assert_type
 
 from attrs import frozen
 
+import millpond
 from millpond import errors, events, spi
 from millpond.checkpoint import Checkpoint, CheckpointId, Claim, Layout, Markers, SystemStreamPartition
 from millpond.clock import Clock, SystemClock
@@ -45,6 +48,63 @@ from millpond.spi import (
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+# A host
+
+
+def host(records: Iterable[tuple[str, int, str]]) -> None:
+    ssp = SystemStreamPartition("kafka", "departures", 0)
+    with millpond.open_job("job.toml", listeners=[show]) as job, job.open_task("Partition 0") as task:
+        assert_type(job, millpond.Job)
+        assert_type(task, millpond.Task)
+        assert_type(task.offsets, Mapping[SystemStreamPartition, str])
+        assert_type(task.last, Checkpoint | None)
+        delays: millpond.KeyValueStore[str, int] = task.store("delays")
+        for key, value, offset in records:
+            delays[key] = (delays.get(key) or 0) + value
+            assert_type(delays.get(key), int | None)
+            task.processed(ssp, offset)
+            assert_type(task.commit_if_due(), Future[Checkpoint] | None)
+        if task.commit_due:
+            assert_type(task.commit(), Future[Checkpoint])
+        assert_type(task.commit_now(timeout_s=5.0), Checkpoint)
+
+
+def all_of_a_store(delays: millpond.KeyValueStore[str, int]) -> None:
+    delays.put("JFK", 3)
+    delays.put("JFK", "late")  # type: ignore[arg-type]
+    del delays["JFK"]
+    delays.delete("LGA")
+    assert_type(delays["EWR"], int)
+    assert_type("EWR" in delays, bool)
+    assert_type(delays.get_many(["EWR", "JFK"]), dict[str, int])
+    assert_type(delays.scan("A", "M", reverse=True), Iterator[tuple[str, int]])
+    for key, value in delays.scan():
+        assert_type((key, value), tuple[str, int])
+
+
+def all_of_a_task(task: millpond.Task, source: SystemStreamPartition) -> None:
+    task.processed(source, 41)
+    task.before_publish(lambda: None)
+    assert_type(task.room(), Future[None])
+    assert_type(task.health, millpond.TaskHealth)
+    assert_type(task.health.ready, bool)
+    task.close(timeout_s=10.0)
+
+
+def all_of_a_job(path: Path) -> None:
+    job = millpond.open_job(path)
+    job.prepare()
+    job.open_task("Partition 0", at="1700000000000-17", timeout_s=60.0, databases={"own": own})
+    job.open_task("Partition 1", at=CheckpointId(1_700_000_000_000, 17))
+    job.close(timeout_s=10.0)
+    millpond.open_job({"job": {"name": "flights", "state_dir": "state"}})
+    millpond.open_job(str(path))
+
+
+def from_a_checked_configuration(config: millpond.JobConfig) -> millpond.Job:
+    return millpond.open_job(config)
 
 
 # A backend
