@@ -8,13 +8,14 @@ from types import MappingProxyType
 from attrs import field, frozen
 
 from millpond.errors import ConfigError
+from millpond.spi import Size
 from millpond_rocksdb.options import MIB, problems
 from millpond_rocksdb.sizes import parse_size
 
 
-def _size(value: object) -> int:
+def _size(value: object) -> Size:
     try:
-        return parse_size(value)
+        return Size(parse_size(value))
     except ValueError as error:
         raise ConfigError(str(error)) from error
 
@@ -38,8 +39,8 @@ class RocksDBSettings:
         options: RocksDB options for every store of the job; a store's own options win.
     """
 
-    cache_size: int | str = field(default=192 * MIB, converter=_size)
-    write_buffer_memory: int | str = field(default=64 * MIB, converter=_size)
+    cache_size: Size = field(default=Size(192 * MIB), converter=_size)
+    write_buffer_memory: Size = field(default=Size(64 * MIB), converter=_size)
     options: Mapping[str, object] = field(factory=dict, converter=_frozen_options)
 
     @cache_size.validator
@@ -49,7 +50,7 @@ class RocksDBSettings:
 
     @write_buffer_memory.validator
     def _check_buffers(self, _attribute: object, size: int) -> None:
-        if not MIB <= size <= int(self.cache_size):
+        if not MIB <= size <= self.cache_size:
             raise ConfigError(
                 f"write_buffer_memory is {size} bytes: it is a part of cache_size ({self.cache_size}), at least 1 MiB"
             )

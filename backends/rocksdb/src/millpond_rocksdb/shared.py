@@ -45,7 +45,7 @@ def shared(settings: RocksDBSettings) -> Shared:
         elif (made.cache_size, made.write_buffer_memory) != (settings.cache_size, settings.write_buffer_memory):
             log.warning(
                 "this process already has a RocksDB cache of %d bytes with %d for write buffers: "
-                "the job's %s and %s are not followed",
+                "the job's %d and %d are not followed",
                 made.cache_size,
                 made.write_buffer_memory,
                 settings.cache_size,
@@ -55,8 +55,7 @@ def shared(settings: RocksDBSettings) -> Shared:
 
 
 def _make(settings: RocksDBSettings) -> Shared:
-    cache_size, write_buffer_memory = int(settings.cache_size), int(settings.write_buffer_memory)
-    cache = Cache(cache_size)
+    cache = Cache(settings.cache_size)
     # never stall a writer: over the budget, the store that is written to is flushed
-    manager = WriteBufferManager.new_write_buffer_manager_with_cache(write_buffer_memory, False, cache)
-    return Shared(cache, manager, cache_size, write_buffer_memory)
+    manager = WriteBufferManager.new_write_buffer_manager_with_cache(settings.write_buffer_memory, False, cache)
+    return Shared(cache, manager, settings.cache_size, settings.write_buffer_memory)
