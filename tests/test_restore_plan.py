@@ -1,0 +1,97 @@
+"""Where each store may come from, as a table of checkpoints and configurations."""
+
+from __future__ import annotations
+
+import pytest
+
+from millpond.checkpoint import Checkpoint, CheckpointId, Claim, Layout
+from millpond.errors import ConfigError, StateNotFoundError
+from millpond.restore.plan import StorePlan, StoreWants, plan_restore, refuse_other_layout
+
+ID, OURS = CheckpointId(7, 0), Claim("t", 3, "ab" * 16)
+BACKENDS = {"x": "x", "y": "y", "samza.Factory": "log"}
+A = StoreWants("a", (("x", "x"), ("y", "y")))
+
+
+def checkpoint(markers=None, images=None, claim=OURS):
+    return Checkpoint(id=ID, markers=markers or {}, images=images or {}, claim=claim)
+
+
+def test_without_a_checkpoint_every_store_is_new():
+    """A task that has never committed begins with empty stores."""
+    plan = plan_restore(None, [A], {"a": ["some-image"]}, BACKENDS)
+
+    assert (None, (StorePlan("a", new=True),)) == (plan.checkpoint, plan.stores)
+
+
+@pytest.mark.parametrize(
+    ("markers", "images", "local", "wanted"),
+    [
+        ({"x": {"a": "1"}}, {}, [], StorePlan("a", None, (("x", "1"),))),
+        ({"x": {"a": "1"}, "y": {"a": "2"}}, {}, [], StorePlan("a", None, (("x", "1"), ("y", "2")))),
+        ({"y": {"a": "2"}}, {}, [], StorePlan("a", None, (("y", "2"),))),
+        ({"x": {"a": "1"}}, {"a": "7-0-w"}, ["7-0-w"], StorePlan("a", "7-0-w", (("x", "1"),))),
+        ({"x": {"a": "1"}}, {"a": "7-0-w"}, ["7-0-v", "6-0-w"], StorePlan("a", None, (("x", "1"),))),
+        ({"x": {"b": "1"}}, {"b": "7-0-w"}, [], StorePlan("a", new=True)),
+    ],
+    ids=["first", "fallback", "only-second", "local", "other-writers-image", "added-store"],
+)
+def test_a_store_comes_from_the_first_that_holds_it(markers, images, local, wanted):
+    """The local image counts only by id and writer; then the restore list's order."""
+    plan = plan_restore(checkpoint(markers, images), [A], {"a": local}, BACKENDS)
+
+    assert (wanted,) == plan.stores
+
+
+def test_a_store_held_only_elsewhere_is_a_mistake_of_the_configuration():
+    """It names the backend that holds it, so that the operator can add it."""
+    with pytest.raises(ConfigError, match="holds it in log, which its restore list"):
+        plan_restore(checkpoint({"samza.Factory": {"a": "1"}}), [A], {}, BACKENDS)
+
+
+def test_a_renamed_backend_section_is_told():
+    """A marker under a name that no section has is not taken for a new store."""
+    with pytest.raises(ConfigError, match="was the section renamed"):
+        plan_restore(checkpoint({"old-name": {"a": "1"}}), [A], {}, BACKENDS)
+
+
+@pytest.mark.parametrize(
+    ("images", "claim"), [({"a": "7-0-w"}, OURS), ({}, None)], ids=["known-to-our-record", "samzas-record"]
+)
+def test_a_store_without_a_marker_is_not_taken_for_a_new_one(images, claim):
+    """Only a record of our own that has never held the store proves it new."""
+    with pytest.raises(StateNotFoundError):
+        plan_restore(checkpoint({}, images, claim), [A], {}, BACKENDS)
+
+
+def test_an_unknown_stores_marker_is_left_alone():
+    """A store that was removed from the configuration is told and not restored."""
+    plan = plan_restore(checkpoint({"x": {"a": "1", "gone": "1"}}), [A], {}, BACKENDS)
+
+    assert (("gone", "x"),) == plan.ignored
+
+
+def test_an_ephemeral_store_begins_empty():
+    """Its operator said so."""
+    plan = plan_restore(checkpoint({"x": {"a": "1"}}), [StoreWants("a", (), ephemeral=True)], {}, BACKENDS)
+
+    assert (StorePlan("a", new=True),) == plan.stores
+
+
+@pytest.mark.parametrize(
+    ("recorded", "configured", "refused"),
+    [
+        (None, Layout(("a",), "p"), False),
+        (Layout(("a",), "p"), None, False),
+        (Layout(("a", "b"), "p"), Layout(("a", "b"), "p"), False),
+        (Layout(("a", "b"), "p"), Layout(("b", "a"), "p"), True),
+        (Layout(("a", "b"), "p"), Layout(("a",), "p"), True),
+        (Layout(("a",), "p"), Layout(("a",), "q"), True),
+    ],
+)
+def test_another_layout_is_refused(recorded, configured, refused):
+    """State is placed by task: other tasks, another order or another partitioner do not fit it."""
+    if not refused:
+        return refuse_other_layout(recorded, configured, "t")
+    with pytest.raises(ConfigError, match="was made with"):
+        refuse_other_layout(recorded, configured, "t")
