@@ -19,7 +19,7 @@ from millpond.errors import FormatError, StateCorruptError
 from millpond.formats import samza_text
 from millpond.formats.digest import digest_bytes
 from millpond.formats.samza_text import Number, kind_of, object_of
-from millpond.formats.ssp_key import is_plain, parse_key
+from millpond.formats.ssp_key import parse_key, plain_key
 
 _VERSION = 1
 _TAIL = re.compile(rb',"digest":"(blake3:[0-9a-f]{64})"\}\}\Z')
@@ -81,14 +81,10 @@ def encode(checkpoint: Checkpoint) -> bytes:
         FormatError: An offset or a marker is not text, a number does not fit, or it is over 64 MiB.
     """
     _check_values(checkpoint)
-    if all(map(is_plain, checkpoint.offsets)):
-        plain, others = checkpoint.offsets, []
-    else:
-        plain = {ssp: offset for ssp, offset in checkpoint.offsets.items() if is_plain(ssp)}
-        others = [(ssp, offset) for ssp, offset in checkpoint.offsets.items() if not is_plain(ssp)]
+    inputs, others = _split(checkpoint.offsets)
     document = {
         "checkpoint-id": str(checkpoint.id),
-        "input-offsets": {f"{s.system}.{s.stream}.{s.partition}": offset for s, offset in plain.items()},
+        "input-offsets": inputs,
         "state-checkpoint-markers": {backend: dict(markers) for backend, markers in checkpoint.markers.items()},
         "version": 2,
     }
@@ -97,6 +93,18 @@ def encode(checkpoint: Checkpoint) -> bytes:
         return _limited(samza_text.encode_bytes(document))
     data = samza_text.encode_bytes({**document, "millpond": additions})[:-2]
     return _limited(data + f',"digest":"{digest_bytes(data)}"}}}}'.encode("ascii"))
+
+
+def _split(offsets: Mapping[SystemStreamPartition, str]) -> tuple[dict[str, str], list[_Offset]]:
+    """Part the offsets into those that Samza's keys can hold, by key, and the others."""
+    inputs: dict[str, str] = {}
+    others = []
+    for ssp, offset in offsets.items():
+        if (key := plain_key(ssp)) is None:
+            others.append(_Offset(ssp.system, ssp.stream, ssp.partition, ssp.key_bucket, offset))
+        else:
+            inputs[key] = offset
+    return inputs, others
 
 
 def _limited(data: bytes) -> bytes:
@@ -121,7 +129,7 @@ def _all_text(values: Iterable[object]) -> bool:
     return set(map(type, values)) <= {str}
 
 
-def _additions(checkpoint: Checkpoint, others: list[tuple[SystemStreamPartition, str]]) -> dict[str, object] | None:
+def _additions(checkpoint: Checkpoint, others: list[_Offset]) -> dict[str, object] | None:
     """Give what Samza has no place for, in the order in which it is written; None if there is nothing."""
     found: dict[str, object] = {}
     if (claim := checkpoint.claim) is not None:
@@ -133,7 +141,7 @@ def _additions(checkpoint: Checkpoint, others: list[tuple[SystemStreamPartition,
     if checkpoint.images:
         found["images"] = dict(checkpoint.images)
     if others:
-        found["offsets"] = [[s.system, s.stream, s.partition, s.key_bucket, offset] for s, offset in others]
+        found["offsets"] = [list(msgspec.structs.astuple(other)) for other in others]
     return {"version": _VERSION, **found} if found else None
 
 

@@ -9,11 +9,13 @@ from millpond.formats.samza_text import parse_integer
 _INT32 = 1 << 31
 
 
-def is_plain(ssp: SystemStreamPartition) -> bool:
-    """Tell if Samza reads this input's key back as the same input: no dots, no key bucket, a 32-bit partition."""
-    return (
-        ssp.key_bucket == -1 and "." not in ssp.system and "." not in ssp.stream and -_INT32 <= ssp.partition < _INT32
-    )
+def plain_key(ssp: SystemStreamPartition) -> str | None:
+    """Give Samza's key if Samza reads it back as the same input (no dots, no key bucket, 32 bits), else None."""
+    partition = ssp.partition
+    key = f"{ssp.system}.{ssp.stream}.{partition}"
+    if ssp.key_bucket == -1 and key.count(".") == 2 and -_INT32 <= partition < _INT32:
+        return key
+    return None
 
 
 def format_key(ssp: SystemStreamPartition) -> str:
