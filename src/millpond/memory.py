@@ -145,7 +145,7 @@ class _MemoryBackup(TaskBackupManager):
         self._drop({key for key in self._shelf.kept.copy() if key[1] == f"{id}-{self._claim.writer}"})
 
     def cleanup(self, retained: Sequence[Checkpoint]) -> None:
-        """Drop what this and earlier claims kept for no checkpoint in *retained*; what a later one keeps is not ours."""
+        """Drop what this claim and earlier ones kept for no checkpoint in *retained*; a later one's is not ours."""
         needed = {item for checkpoint in retained for item in checkpoint.markers.get(self._backend, {}).items()}
         kept = self._shelf.kept.copy()
         self._drop({key for key, state in kept.items() if key not in needed and state.epoch <= self._claim.epoch})
