@@ -137,7 +137,8 @@ def run_task(job: millpond.Job, origin: str, streams: Path, rows_per_s: float, t
                 if commit is not None:
                     commit.add_done_callback(lambda done: tell(outcome(origin, done)))
         last = task.commit_now(LAST_COMMIT_S)
-        tell(Durable(origin, str(last.id), int(last.offsets[source])))
+        if source in last.offsets:  # not if the stream was empty
+            tell(Durable(origin, str(last.id), int(last.offsets[source])))
     tell(Finished(origin))
 
 
