@@ -18,7 +18,7 @@ from millpond.config.model import (
     RestoreConfig,
     StoreConfig,
 )
-from millpond.config.values import Secret, Size
+from millpond.spi import Secret, Size
 
 __all__ = [
     "BackendConfig",

@@ -6,19 +6,19 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, TypeVar
+from typing import Any, Literal
 
 from attrs import field, frozen
 
 from millpond.checkpoint import Layout
 from millpond.spi import CheckpointManager, StateBackendFactory, StoreEngine, StoreSpec, VersionPolicy
 
-K = TypeVar("K")
-V = TypeVar("V")
+KeyPath = tuple[str | int, ...]
+"""A place in a configuration: the keys from the top down, and the index within a list."""
 
 
-def _frozen_map(mapping: Mapping[K, V]) -> Mapping[K, V]:
-    """Copy *mapping* into a read-only view in the same order."""
+def _frozen_map(mapping: Mapping[Any, Any]) -> Mapping[Any, Any]:
+    """Copy *mapping* into a read-only view in the same order. A generic converter would be lost on mypy."""
     return MappingProxyType(dict(mapping))
 
 
@@ -212,11 +212,11 @@ class JobConfig:
     commit: CommitConfig = field(factory=CommitConfig)
     restore: RestoreConfig = field(factory=RestoreConfig)
     notes: tuple[str, ...] = field(converter=_texts, default=(), eq=False)
-    origins: Mapping[tuple[str, ...], Origin] = field(converter=_frozen_map, factory=dict, eq=False, repr=False)
+    origins: Mapping[KeyPath, Origin] = field(converter=_frozen_map, factory=dict, eq=False, repr=False)
 
     @property
     def layout(self) -> Layout | None:
         """The tasks and the partitioner, where the configuration states them."""
         if self.tasks is None:
             return None
-        return Layout(tasks=self.tasks, partitioner=self.partitioner)  # type: ignore[arg-type]  # attrs' bare tuple
+        return Layout(tasks=self.tasks, partitioner=self.partitioner)

@@ -1,39 +1,24 @@
-"""Small types for configuration values: secrets, sizes in bytes, durations as text."""
+"""Values as operators write them: durations and sizes with their units, and text from flat sources."""
 
 from __future__ import annotations
 
 import re
 from datetime import timedelta
-from typing import NewType
+
+from millpond.spi import Size
 
 HIDDEN = "***"
 """What is shown in place of a secret."""
 
-Size = NewType("Size", int)
-"""A number of bytes, written as text with a unit: ``"64MiB"``. Use it for the fields of a plugin's ``config_class``."""
+
+class WrongValueError(ValueError):
+    """A value that is not what its key wants; the text is fit for the operator, and never shows the value itself."""
 
 
-class Secret(str):
-    """
-    Text that no message, log line or traceback shows.
-
-    ``str``, ``repr`` and formatting give ``***``; :meth:`reveal` gives the text. Equality and hashing are the text's.
-    """
+class FlatText(str):
+    """Text from a source that knows nothing else, where a boolean, a number or a list is written as text too."""
 
     __slots__ = ()
-
-    def reveal(self) -> str:
-        """Give the text itself."""
-        return "".join(self)
-
-    def __str__(self) -> str:
-        return HIDDEN
-
-    def __repr__(self) -> str:
-        return HIDDEN
-
-    def __format__(self, spec: str) -> str:
-        return format(HIDDEN, spec)
 
 
 _QUANTITY = re.compile(r"\s*([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*([A-Za-z]+)\s*", re.ASCII)
@@ -47,7 +32,7 @@ def parse_duration(text: str) -> timedelta:
     Read ``"250ms"``, ``"10s"``, ``"5m"``, ``"2h"``, ``"7d"``, or several of them: ``"1h30m"``.
 
     Raises:
-        ValueError: It is something else; the message is fit for the person who wrote it.
+        WrongValueError: It is something else; the message is fit for the person who wrote it.
     """
     total, place = 0.0, 0
     while match := _QUANTITY.match(text, place):
@@ -56,11 +41,11 @@ def parse_duration(text: str) -> timedelta:
         total += float(match[1]) * _SECONDS[match[2]]
         place = match.end()
     if place == 0 or place != len(text):
-        raise ValueError('expected a duration with a unit (us, ms, s, m, h, d), such as "10s" or "5m"')
+        raise WrongValueError('expected a duration with a unit (us, ms, s, m, h, d), such as "10s" or "5m"')
     try:
         return timedelta(seconds=total)
     except OverflowError:
-        raise ValueError("a duration of more than a million years") from None
+        raise WrongValueError("a duration of more than a million years") from None
 
 
 def parse_size(text: str) -> Size:
@@ -68,14 +53,14 @@ def parse_size(text: str) -> Size:
     Read ``"512B"``, ``"64MiB"``, ``"1.5GiB"``, ``"10MB"`` as a number of bytes.
 
     Raises:
-        ValueError: It is something else; the message is fit for the person who wrote it.
+        WrongValueError: It is something else; the message is fit for the person who wrote it.
     """
     match = _QUANTITY.fullmatch(text)
     if match is None or match[2] not in _BYTES:
-        raise ValueError('expected a size with a unit (B, KiB, MiB, GiB, TiB, kB, MB, GB), such as "64MiB"')
+        raise WrongValueError('expected a size with a unit (B, KiB, MiB, GiB, TiB, kB, MB, GB), such as "64MiB"')
     size = round(float(match[1]) * _BYTES[match[2]]) if "." in match[1] else int(match[1]) * _BYTES[match[2]]
     if size > _LARGEST_SIZE:
-        raise ValueError("a size beyond what any disk holds")
+        raise WrongValueError("a size beyond what any disk holds")
     return Size(size)
 
 
