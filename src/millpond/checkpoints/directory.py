@@ -11,6 +11,7 @@ A record is a complete temporary file that is linked to its name: exclusive and 
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -82,10 +83,11 @@ class DirectoryFolder(RecordFolder):
         with explained("read the record", path):
             try:
                 with path.open("rb") as file:
-                    data = file.read(_LONGEST_RECORD + 1)
+                    size = os.fstat(file.fileno()).st_size
+                    data = file.read() if size <= _LONGEST_RECORD else None
             except FileNotFoundError:
                 return None
-        if len(data) > _LONGEST_RECORD:
+        if data is None:
             raise StateCorruptError(
                 f"the record {path} cannot be read: it is larger than any ({_LONGEST_RECORD:,} bytes)"
             )

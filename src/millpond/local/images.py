@@ -188,10 +188,11 @@ def read_manifest(image: Path) -> ImageManifest:
     with explained("read", path):
         try:
             with path.open("rb") as file:
-                data = file.read(_MAX_MANIFEST_BYTES + 1)
+                size = os.fstat(file.fileno()).st_size
+                data = file.read() if size <= _MAX_MANIFEST_BYTES else None
         except (FileNotFoundError, NotADirectoryError):
             raise StateNotFoundError(f"there is no complete image at {image}") from None
-    if len(data) > _MAX_MANIFEST_BYTES:
+    if data is None:
         raise StateCorruptError(f"{path} is larger than any manifest ({_MAX_MANIFEST_BYTES:,} bytes)")
     try:
         return manifest_format.decode(data)

@@ -19,7 +19,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from datetime import timedelta
 
-from attrs import define, evolve, field
+from attrs import define, evolve, field, frozen
 
 from millpond.checkpoint import Checkpoint, CheckpointId, Claim
 from millpond.errors import FencedError, FormatError, MillpondError, StateNotFoundError, TransientError
@@ -36,6 +36,12 @@ _ATTEMPTS = 64
 _CLAIMS_PER_SWEEP = 256
 
 
+@frozen
+class _Written:
+    number: int
+    id: CheckpointId | None = None
+
+
 @define
 class TaskRecords:
     """
@@ -49,7 +55,7 @@ class TaskRecords:
     _folder: RecordFolder
     _pins: PinBoard
     _reader: RecordReader
-    _last: dict[str, int] = field(factory=dict, init=False)  # by writer: the newest number known to be its own
+    _last: dict[str, _Written] = field(factory=dict, init=False)  # by writer: its newest record, as far as is known
 
     @classmethod
     def of(cls, task: str, records: RecordFolder, pins: RecordFolder) -> TaskRecords:
@@ -67,7 +73,7 @@ class TaskRecords:
             claim = Claim(self.task, number, writer)
             # A claimant that slept before its creation is not the newest, and is refused to nobody: it claims again.
             if self._create_claim(number, claim) and self._reader.newest_number() == number:
-                self._last[writer] = number
+                self._last[writer] = _Written(number)
                 self._sweep(number)
                 return claim
         raise TransientError(f"{_ATTEMPTS} others claimed the task {self.task!r} at the same time: try again")
@@ -110,13 +116,13 @@ class TaskRecords:
         checkpoint = checkpoint if checkpoint.claim == claim else evolve(checkpoint, claim=claim)
         data = record_format.encode_checkpoint(checkpoint)
         last = self._last_before(claim, checkpoint.id, after)
-        self._last[claim.writer] = self._publish(claim, checkpoint.id, data, last)
+        self._last[claim.writer] = _Written(self._publish(claim, checkpoint.id, data, last), checkpoint.id)
 
     def _last_before(self, claim: Claim, id: CheckpointId, after: CheckpointId | None) -> int:
         """Give the newest number before that of *id*, which must be the claim's own."""
-        number = self._reader.newest_number()
-        if number == self._last.get(claim.writer) and number != claim.epoch:
-            return number
+        last = self._last.get(claim.writer)
+        if last is not None and last.id not in (None, id) and last.number == self._reader.newest_number():
+            return last.number
         newest = self._newest_own(claim)
         if newest.number == claim.epoch:
             self._refuse_unseen(claim, after)
@@ -205,7 +211,7 @@ class TaskRecords:
         """Repeat the claim as record *number*: the newest number has to stay taken."""
         if not self._create_claim(number, claim):
             raise self._fenced(claim)
-        self._last[claim.writer] = number
+        self._last[claim.writer] = _Written(number)
 
     def _delete(self, numbers: Collection[int]) -> None:
         if numbers:
