@@ -276,7 +276,7 @@ def engines_accept_options(draft: Draft) -> Iterator[Problem]:
     """Each engine accepts its stores' options."""
     for store in draft.stores.values():
         engine = draft.engines.get(store.engine) if store.engine else None
-        if engine is None or store.engine is None or store.engine not in draft.settings:
+        if engine is None or store.engine is None or draft.settings.get(store.engine) is None:
             continue
         spec = StoreSpec(store.name, store.engine, store.options, draft.settings[store.engine])
         path = ("stores", store.name, "options")

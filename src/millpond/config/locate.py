@@ -12,6 +12,8 @@ import tomllib
 
 from attrs import define, field
 
+from millpond.config.model import KeyPath
+
 _BLANK = re.compile(r"[ \t]*")
 _NOTHING = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")

@@ -79,12 +79,14 @@ class BackendConfig:
         name: The section's name.
         type: The plugin's name, as the operator wrote it.
         factory: The plugin, made with its settings; it has done no I/O.
+        settings: An instance of the plugin's ``config_class``.
         required: False: its failure is an event, and the commit goes on without it.
     """
 
     name: str
     type: str
     factory: StateBackendFactory
+    settings: object = None
     required: bool = True
 
     @property

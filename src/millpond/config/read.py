@@ -174,7 +174,7 @@ class Reader:
         if factory is None:
             return None
         required = True if section.required is None else section.required
-        return BackendConfig(name=name, type=section.type, factory=factory, required=required)
+        return BackendConfig(name=name, type=section.type, factory=factory, settings=settings, required=required)
 
     def stores(self, backends: Mapping[str, BackendConfig | None]) -> list[StoreDraft]:
         """Read ``[defaults.stores]`` and every ``[stores.<name>]``."""
@@ -200,9 +200,16 @@ class Reader:
             cls = engines[name] if name in engines else self.plugin(ENGINES, name, ("engines", name))
             if cls is not None:
                 made = self.settings(("engines", name), sections.get(name, {}), cls.config_class, [])
-                if made is not None:
-                    settings[name] = made
+                settings[name] = _defaults_of(cls.config_class) if made is None else made
         return settings
+
+
+def _defaults_of(cls: type[Any]) -> object:
+    """Give settings to check the stores' options with, when the operator's are wrong; None if there are none."""
+    try:
+        return structure({}, cls)
+    except Exception:  # noqa: BLE001  # what is wrong is reported for the operator's own
+        return None
 
 
 def _split(table: Mapping[str, object], ours: list[str]) -> tuple[dict[str, object], dict[str, object]]:

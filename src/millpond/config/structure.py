@@ -70,6 +70,11 @@ def guess(text: str) -> object:
     return str(text)
 
 
+def is_size(name: str, kind: object) -> bool:
+    """Tell whether a field holds bytes: its type says it, or it is a whole number and its name does."""
+    return kind is Size or (kind in (int, "int") and any(word in name for word in _SIZE_WORDS))
+
+
 @cache
 def _converter() -> Converter:
     """Make the converter; once, since it keeps the code that it generates for each class."""
@@ -206,7 +211,7 @@ def _attrs_hook(converter: Converter, cls: type) -> Callable[[Any, Any], Any]:
     sizes = {
         field.name: override(struct_hook=lambda value, _: _size_or_int(value))
         for field in attrs.fields(cls)
-        if field.type is int and any(word in field.name for word in _SIZE_WORDS)
+        if field.type is int and is_size(field.name, field.type)
     }
     made: Callable[[Any, Any], Any] = make_dict_structure_fn(cls, converter, _cattrs_forbid_extra_keys=True, **sizes)  # type: ignore[arg-type]
     return _only_from(Mapping, "a table", made)
