@@ -120,8 +120,11 @@ def create_durably(path: Path, data: bytes) -> bool:
 
     Exactly one of several processes that try at once gets True, on NFS too: a complete temporary file is linked to its
     name, which is atomic. Where a file system has no links, the name is opened exclusively instead; a process killed
-    while it writes then leaves a short file, which its reader has to find by its digest. A
-    ConfigError means that nothing is there, any other error that the file may be there or not.
+    while it writes then leaves a short file, which its reader has to find by its digest.
+
+    Raises:
+        ConfigError: The path has to be corrected; nothing is there.
+        TransientError: The file may be there or not.
     """
     with explained("create", path):
         temporary = _write_temporary(path, data)
