@@ -281,11 +281,17 @@ def engines_accept_options(draft: Draft) -> Iterator[Problem]:
         spec = StoreSpec(store.name, store.engine, store.options, draft.settings[store.engine])
         path = ("stores", store.name, "options")
         try:
-            yield from [Problem(path, str(text)) for text in engine.validate(spec)]
+            yield from [Problem(_option_path(path, store, str(text)), str(text)) for text in engine.validate(spec)]
         except Exception as cause:  # noqa: BLE001  # a plugin may raise anything; it is reported with the rest
             error = PluginError(f'engine "{store.engine}" failed to check them: {type(cause).__name__}: {cause}')
             error.__cause__ = cause
             yield Problem(path, str(error), error=error)
+
+
+def _option_path(path: KeyPath, store: StoreDraft, text: str) -> KeyPath:
+    """Give the key of the option that an engine's text quotes first."""
+    quoted = [(text.find(f"'{name}'"), name) for name in store.options if f"'{name}'" in text]
+    return (*path, min(quoted)[1]) if quoted else path
 
 
 CHECKS: tuple[Check, ...] = (

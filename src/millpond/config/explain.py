@@ -95,14 +95,14 @@ def _fields(
             key = (*path, each.name)
             usual = ("defaults", *key[:1], *key[2:]) if path[0] == "stores" else None
             value = _show_field(each, getattr(section, each.name))
-            yield _row(config, key, value, _show_default(each), usual)
+            follows = each.name in ("backup", "restore")  # from the sections that there are, and from one another
+            yield _row(config, key, value, "" if follows else _show_default(each), usual)
 
 
 def _settings(config: JobConfig, path: KeyPath, settings: object) -> Iterator[Row]:
     """Explain a plugin's own settings."""
-    if not attrs.has(type(settings)):
-        return
-    for each in attrs.fields(type(settings)):
+    cls: Any = type(settings)
+    for each in attrs.fields(cls) if attrs.has(cls) else ():
         key, value = (*path, each.alias or each.name), getattr(settings, each.name)
         if isinstance(value, Mapping):
             for inner, found in value.items():
