@@ -151,11 +151,8 @@ class BufferedStore:
         """
         value: bytes | Missing | None = self._open.get(key, MISSING)
         if value is MISSING:
-            waiting = self._waiting
-            if waiting.runs:
-                value = waiting.recent.get(key, MISSING)
-                if value is MISSING:
-                    value = waiting.index.get(key, MISSING)
+            if self._waiting.runs:
+                value = self._waiting_value(key)
             if value is MISSING:
                 if key.__class__ is not bytes:
                     raise not_bytes(self.name, "key", key)
@@ -175,11 +172,20 @@ class BufferedStore:
         if key.__class__ is not bytes:
             raise not_bytes(self.name, "key", key)
         value: bytes | Missing | None = self._open.get(key, MISSING)
-        if value is MISSING:
-            value = self._waiting.recent.get(key, MISSING)
-        if value is MISSING:
-            value = self._waiting.index.get(key, MISSING)
-        return value
+        return self._waiting_value(key) if value is MISSING else value
+
+    def _waiting_value(self, key: bytes) -> bytes | Missing | None:
+        """Give what the closed runs have for *key*. They are asked in the order in which data moves down."""
+        waiting = self._waiting
+        recent = waiting.recent
+        if len(recent) > 1:
+            with self._lock:
+                waiting.make_index()
+            recent = waiting.recent
+        for entries in recent:
+            if (value := entries.get(key, MISSING)) is not MISSING:
+                return value
+        return waiting.index.get(key, MISSING)
 
     def scan(self, start: bytes | None = None, stop: bytes | None = None, reverse: bool = False) -> Iterator[Item]:
         """
@@ -360,7 +366,6 @@ class BufferedStore:
         with self._lock:
             if self._closed or self.failure is not None:
                 return
-            self._waiting.settle()
             run = self._waiting.runs[0]
         try:
             for batch in run.batches():

@@ -9,10 +9,10 @@ cannot miss it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from types import MappingProxyType
-from typing import Final
+from typing import Final, cast
 
 from millpond.spi import BATCH, Change
 
@@ -71,63 +71,55 @@ class Run:
 
 class WaitingRuns:
     """
-    The closed runs of a store that are not wholly applied, oldest first.
+    The closed runs of a store that are not wholly applied, and an index over them that only reading builds.
 
-    Every method but the look-ups ``recent`` and ``index`` is called under the store's lock.
+    Every method is called under the store's lock; the attributes are read without it.
 
     Attributes:
-        runs: Oldest first. Whether it is empty may be asked without the lock.
-        recent: The entries of the newest run, if the index has not taken them in yet.
-        index: The newest value of every other key that waits. Applied runs may linger in it: they equal the engine, or
-            a newer run that waits has replaced them.
+        runs: Oldest first.
+        recent: The entries of those that the index has not taken in, newest first.
+        index: The newest value of every key of the others. Applied runs may linger in it, as long as a younger run that
+            is in it waits: they equal the engine, or a younger run has replaced them.
     """
 
-    __slots__ = ("_owned", "index", "recent", "runs")
+    __slots__ = ("_indexed", "index", "recent", "runs")
 
     def __init__(self) -> None:
         """Begin with no run."""
         self.runs: deque[Run] = deque()
-        self.recent: Mapping[bytes, bytes | None] = NOTHING
+        self.recent: tuple[Entries, ...] = ()
         self.index: Mapping[bytes, bytes | None] = NOTHING
-        self._owned: Entries | None = None
+        self._indexed = 0
 
     def add(self, run: Run) -> None:
-        """Let *run* wait; as quick for every size, unless it is the second one since the last ``settle``."""
-        if not self.runs:
-            self.index = run.entries
-        else:
-            self.settle()
-            self.recent = run.entries
+        """Let *run* wait; as quick for every size."""
+        self.recent = (run.entries, *self.recent)
         self.runs.append(run)
 
-    def settle(self) -> None:
-        """Take the recent run into the index; it has to be there before it is applied."""
-        if self.recent is NOTHING:
+    def make_index(self) -> None:
+        """Take all recent runs into the index: a key that is in none of them is then looked for in one dict."""
+        if not self.recent:
             return
-        if self._owned is None:
-            self._owned = dict(self.index)
-            self._owned.update(self.recent)
+        waiting = sum(len(run.entries) for run in self.runs)
+        if self.index is NOTHING or len(self.index) > waiting + _MAX_STALE:
+            self.index = _newest(run.entries for run in self.runs)
         else:
-            self._owned.update(self.recent)
-        self.index = self._owned
-        self.recent = NOTHING
+            self.index = _newest(reversed(self.recent), cast(Entries, self.index))
+        self.recent = ()
+        self._indexed = self.runs[-1].number
 
     def drop_oldest(self) -> None:
         """Forget the oldest run, which is wholly applied."""
-        self.runs.popleft()
-        if len(self.runs) < 2:
-            self._index_alone(self.runs[0].entries if self.runs else NOTHING)
-        elif len(self.index) > sum(len(run.entries) for run in self.runs) + _MAX_STALE:
-            self._rebuild()
+        run = self.runs.popleft()
+        if run.number >= self._indexed:
+            self.index = NOTHING  # before the run leaves ``recent``: nothing older may come to light
+        if run.number > self._indexed:
+            self.recent = self.recent[:-1]
 
-    def _index_alone(self, entries: Mapping[bytes, bytes | None]) -> None:
-        self.index = entries
-        self.recent = NOTHING
-        self._owned = None
 
-    def _rebuild(self) -> None:
-        index: Entries = {}
-        for run in self.runs:
-            index.update(run.entries)
-        self._owned = self.index = index
-        self.recent = NOTHING
+def _newest(layers: Iterable[Entries], index: Entries | None = None) -> Entries:
+    """Give *index* with *layers* in it, the last one on top."""
+    index = {} if index is None else index
+    for entries in layers:
+        index.update(entries)
+    return index

@@ -1,0 +1,269 @@
+"""
+What a buffered store costs beside a bare rocksdict database with the same options, in one interleaved run.
+
+    python benchmarks/stores.py [--keys 200000] [--repetitions 5] [--only put,get] [--directory DIR]
+
+Prints medians and their ratio, beside the goal. Only ratios mean anything: both sides ran in turn on the same machine.
+Keys are 20 bytes, values 100 bytes of which half are random.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from attrs import define, frozen
+from millpond_rocksdb.database import make_options, open_database
+from millpond_rocksdb.engine import RocksDBEngine
+from millpond_rocksdb.options import resolve
+from millpond_rocksdb.settings import RocksDBSettings
+from millpond_rocksdb.shared import shared
+from rocksdict import Rdict
+
+from millpond.lanes import Workers
+from millpond.spi import StoreSpec
+from millpond.stores.buffer import BufferBudget, BufferedStore
+from millpond.stores.keyvalue import KeyValueStore
+from millpond.stores.serdes import BYTES
+
+Item = tuple[bytes, bytes]
+HOT = 1_000
+DIRTY = 8_000
+
+
+@frozen
+class Result:
+    """One line of the table; times are microseconds an operation, of each repetition."""
+
+    name: str
+    ours: list[float]
+    raw: list[float]
+    goal: str
+    reached: Callable[[float], bool]
+
+    def line(self) -> str:
+        """Give it as text: the ratio is that of the medians."""
+        ours, raw = statistics.median(self.ours), statistics.median(self.raw)
+        verdict = "reached" if self.reached(ours / raw) else "NOT YET"
+        return f"{self.name:44} {ours:8.3f} {raw:8.3f} {ours / raw:7.2f}x   {self.goal:9} {verdict}"
+
+
+@define
+class Bench:
+    """The stores and keys that are compared, and how often."""
+
+    directory: Path
+    workers: Workers
+    items: list[Item]
+    repetitions: int
+    number: int = 0
+
+    def path(self) -> Path:
+        """Give a folder that is not there yet."""
+        self.number += 1
+        return self.directory / str(self.number)
+
+    @contextmanager
+    def raw(self, items: list[Item]) -> Iterator[Rdict]:
+        """Open a bare database that holds *items*."""
+        settings = RocksDBSettings()
+        options = make_options(resolve(settings.options, {}), shared(settings))
+        database = open_database(self.path(), options, read_only=False)
+        fill(database, items)
+        try:
+            yield database
+        finally:
+            database.close()
+
+    @contextmanager
+    def ours(self, items: list[Item]) -> Iterator[Ours]:
+        """Open a buffered store whose engine holds *items*."""
+        engine = RocksDBEngine.open(self.path(), StoreSpec("bench", "rocksdb"))
+        fill(engine._database, items)
+        lane = self.workers.lane()
+        buffered = BufferedStore("bench", engine, lane, BufferBudget(64 << 20))
+        try:
+            yield Ours(buffered, KeyValueStore(buffered, BYTES, BYTES), lane)
+        finally:
+            buffered.close()
+
+
+@frozen
+class Ours:
+    """A store with what a benchmark asks of it."""
+
+    buffered: BufferedStore
+    store: KeyValueStore[bytes, bytes]
+    lane: object
+
+    def settle(self) -> None:
+        """Bring everything into the engine, as a commit does."""
+        self.buffered.close_run()
+        self.lane.submit(lambda: None).result()  # type: ignore[attr-defined]
+
+    def flush(self) -> None:
+        """Let the engine write out its memory, on the lane, as a commit does."""
+        self.buffered.close_run()
+        self.lane.submit(self.buffered.engine._database.flush).result()  # type: ignore[attr-defined]
+
+
+def fill(database: Rdict | None, items: list[Item]) -> None:
+    """Put *items* into a database and bring it into one sorted level, so that both sides read the same."""
+    if database is None or not items:
+        return
+    for key, value in items:
+        database.put(key, value)
+    database.flush()
+    database.compact_range(None, None)
+
+
+def made_items(count: int) -> list[Item]:
+    """Give *count* entries with random keys."""
+    return [(os.urandom(20), os.urandom(50) + b"v" * 50) for _ in range(count)]
+
+
+def timed(work: Callable[[], object], operations: int) -> float:
+    """Give the microseconds that one of the *operations* in *work* took."""
+    start = time.perf_counter()
+    work()
+    return (time.perf_counter() - start) * 1e6 / operations
+
+
+def put_all(put: Callable[[bytes, bytes], object], items: list[Item]) -> None:
+    """Put each of *items*."""
+    for key, value in items:
+        put(key, value)
+
+
+def get_all(get: Callable[[bytes], object], keys: list[bytes]) -> None:
+    """Get each of *keys*."""
+    for key in keys:
+        get(key)
+
+
+def count_up(store: object, keys: list[bytes]) -> None:
+    """Read, change and write each of *keys*."""
+    get, put = store.get, store.put  # type: ignore[attr-defined]
+    for key in keys:
+        put(key, (int.from_bytes(get(key) or b"", "big") + 1).to_bytes(8, "big"))
+
+
+def bench_put(bench: Bench) -> list[Result]:
+    """New keys, with their share of applying and flushing, against a put loop that is flushed and one that is not."""
+    ours, raw, flushed = [], [], []
+    count = len(bench.items)
+    for _ in range(bench.repetitions):
+        with bench.raw([]) as database:
+            raw.append(timed(lambda: put_all(database.put, bench.items), count))
+            flushed.append(raw[-1] + timed(database.flush, count))
+        with bench.ours([]) as mine:
+            ours.append(timed(lambda: (put_all(mine.store.put, bench.items), mine.flush()), count))
+    return [
+        Result("put, applied and flushed / raw put", ours, raw, "<= 1.00x", lambda ratio: ratio <= 1.0),
+        Result("put, applied and flushed / raw put + flush", ours, flushed, "", lambda ratio: ratio <= 1.0),
+    ]
+
+
+def bench_hot(bench: Bench) -> list[Result]:
+    """Read-modify-write of a thousand keys, with applying and flushing at the end."""
+    ours, raw = [], []
+    keys = [key for key, _ in bench.items[:HOT]]
+    work = random.Random(7).choices(keys, k=len(bench.items))
+    for _ in range(bench.repetitions):
+        with bench.raw([]) as database:
+            raw.append(timed(lambda: count_up(database, work), len(work)))
+        with bench.ours([]) as mine:
+            ours.append(timed(lambda: (count_up(mine.store, work), mine.flush()), len(work)))
+    return [Result("read-modify-write, hot keys", ours, raw, "<= 0.20x", lambda ratio: ratio <= 0.2)]
+
+
+def bench_get(bench: Bench) -> list[Result]:
+    """Gets that the buffer cannot answer, without and with runs that wait, and gets that it can."""
+    raw, miss, waiting, hit = [], [], [], []
+    keys = [key for key, _ in bench.items]
+    random.Random(7).shuffle(keys)
+    keys = keys[:100_000]
+    fresh = made_items(20_000)
+    hot = random.Random(7).choices([key for key, _ in fresh[-DIRTY:]], k=len(keys))
+    with bench.raw(bench.items) as database, bench.ours(bench.items) as mine, bench.ours(bench.items) as full:
+        put_all(mine.store.put, fresh[:DIRTY])
+        release = hold_lane(full)
+        put_all(full.store.put, fresh)
+        get_all(database.get, keys), get_all(mine.store.get, keys), get_all(full.store.get, keys)
+        for _ in range(bench.repetitions):
+            raw.append(timed(lambda: get_all(database.get, keys), len(keys)))
+            miss.append(timed(lambda: get_all(mine.store.get, keys), len(keys)))
+            waiting.append(timed(lambda: get_all(full.store.get, keys), len(keys)))
+            hit.append(timed(lambda: get_all(full.store.get, hot), len(keys)))
+        release()
+    return [
+        Result("get, not in the buffer", miss, raw, "<= 1.15x", lambda ratio: ratio <= 1.15),
+        Result("get, not in the buffer, runs waiting", waiting, raw, "<= 1.15x", lambda ratio: ratio <= 1.15),
+        Result("get, in the buffer", hit, raw, "<= 0.20x", lambda ratio: ratio <= 0.2),
+    ]
+
+
+def hold_lane(mine: Ours) -> Callable[[], None]:
+    """Keep the lane busy, so that closed runs wait; give what lets it go on."""
+    import threading
+
+    event = threading.Event()
+    mine.lane.submit(event.wait)  # type: ignore[attr-defined]
+    return event.set
+
+
+def bench_scan(bench: Bench) -> list[Result]:
+    """Whole scans, without and with a dirty open run."""
+    raw, engine, clean, dirty = [], [], [], []
+    count = len(bench.items)
+    changed = [(key, b"new") for key, _ in random.Random(7).sample(bench.items, min(DIRTY, count // 10))]
+    with bench.raw(bench.items) as database, bench.ours(bench.items) as mine, bench.ours(bench.items) as other:
+        put_all(other.store.put, changed)
+        for _ in range(bench.repetitions):
+            raw.append(timed(lambda: consume(database.items()), count))
+            engine.append(timed(lambda: consume(mine.buffered.engine.scan(None, None, False)), count))
+            clean.append(timed(lambda: consume(mine.store.scan()), count))
+            dirty.append(timed(lambda: consume(other.store.scan()), count))
+    return [
+        Result("scan, engine alone", engine, raw, "", lambda ratio: ratio <= 1 / 0.6),
+        Result("scan, clean buffer", clean, raw, "<= 1.67x", lambda ratio: ratio <= 1 / 0.6),
+        Result(f"scan, {len(changed):,} keys dirty", dirty, raw, "<= 1.67x", lambda ratio: ratio <= 1 / 0.6),
+    ]
+
+
+def consume(items: Iterator[Item]) -> None:
+    """Look at each of *items*."""
+    for _key, _value in items:
+        pass
+
+
+BENCHES = {"put": bench_put, "hot": bench_hot, "get": bench_get, "scan": bench_scan}
+
+
+def main() -> None:
+    """Run the benchmarks that were asked for and print their table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--keys", type=int, default=200_000)
+    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--only", default=",".join(BENCHES))
+    parser.add_argument("--directory", type=Path, default=None, help="where the databases are made")
+    arguments = parser.parse_args()
+    workers = Workers("bench", 1)
+    print(f"{'':44} {'ours us':>8} {'raw us':>8} {'ratio':>8}   goal")
+    with tempfile.TemporaryDirectory(dir=arguments.directory) as directory:
+        bench = Bench(Path(directory), workers, made_items(arguments.keys), arguments.repetitions)
+        for name in arguments.only.split(","):
+            for result in BENCHES[name](bench):
+                print(result.line(), flush=True)
+    workers.close(10.0)
+
+
+if __name__ == "__main__":
+    main()
