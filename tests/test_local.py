@@ -70,6 +70,10 @@ def seal(task: TaskDirectory, name: str = NAME, *, boot: str | None = None) -> P
     return task.seal("s", name, manifest if boot is None else evolve(manifest, boot=boot))
 
 
+def identity(path: Path) -> tuple[int, int]:
+    return path.stat().st_dev, path.stat().st_ino
+
+
 def child(code: str, *arguments: object) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", "from pathlib import Path\nimport os, sys\n" + code, *map(str, arguments)]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -518,6 +522,17 @@ def test_a_linked_file_keeps_its_digest(task: TaskDirectory) -> None:
     assert {"000001.sst": digest_file(image / "000001.sst"), "sub/CURRENT": None} == found
 
 
+def test_a_file_that_grew_has_no_known_digest(task: TaskDirectory) -> None:
+    """The same file with another size than its manifest says is not what was digested."""
+    image = seal(task)
+    known = known_digests(image, task.manifest("s", NAME))
+    with (image / "000001.sst").open("ab") as file:
+        file.write(b"y")
+
+    assert [None, known[identity(image / "sub" / "CURRENT")].digest] == [f.digest for f in describe_image(image, known)]
+    assert {identity(image / "sub" / "CURRENT")} == set(known_digests(image, task.manifest("s", NAME)))
+
+
 def test_dropped_images_are_gone_and_their_links_unchanged(task: TaskDirectory) -> None:
     """Dropping an image leaves those that are kept, and the mode and content of files that others link to."""
     first = seal(task)
@@ -572,6 +587,26 @@ def test_a_kill_at_any_step_of_a_seal_leaves_a_whole_image_or_none(tmp_path: Pat
         task.drop_images("s", keep=[])
         task.close()
     assert {0, 1} == outcomes
+
+
+def test_a_kill_at_any_step_of_a_removal_leaves_a_whole_image_or_none(tmp_path: Path) -> None:
+    """Whenever the process dies while it drops an image, what is still listed verifies, and the rest is cleared."""
+
+    def act() -> None:
+        opened(tmp_path).drop_images("s", keep=[])
+
+    task = opened(tmp_path)
+    seal(task, boot="another")
+    task.close()
+    for _ in killed_at_each_step(act):
+        task = opened(tmp_path)
+        names = task.image_names("s")
+        for name in names:
+            task.verify("s", name)
+        assert names == sorted(path.name for path in (task.root / "images").glob("s/*"))
+        if not names:
+            seal(task, boot="another")
+        task.close()
 
 
 def test_a_kill_at_any_step_of_a_creation_leaves_the_whole_file_or_none(tmp_path: Path) -> None:
