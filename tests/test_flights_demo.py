@@ -6,6 +6,7 @@ import random
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -309,8 +310,10 @@ def test_plain_computation_of_three_flights():
 
 def test_sources_are_named():
     """A recovery says local images, the backend, or how many stores came from which."""
-    assert "local images" == screen.describe_sources({"local": 15})
-    assert "the backend 'disk'" == screen.describe_sources({"disk": 15})
+    assert "local images" == screen.describe_sources(Counter({"local": 15}))
+    assert "nothing" == screen.describe_sources(Counter({}))
+    assert "local images (10 stores), 'disk' (5 stores)" == screen.describe_sources(Counter({"disk": 5, "local": 10}))
+    assert "the backend 'disk'" == screen.describe_sources(Counter({"disk": 15}))
 
 
 @needs_data
@@ -342,6 +345,7 @@ def test_a_small_run_is_restored_exactly(tmp_path):
     assert re.fullmatch(r"restored exactly: 4 kills, [0-9,]+ keys equal", last), done.stdout
     assert 3000 < int(re.sub(r"\D", "", last.split(",", 1)[1]))
     assert 2 == done.stdout.count("state directory wiped")
+    assert "from the backend 'disk'" in done.stdout
     assert "3 offsets equal" in done.stdout
 
 

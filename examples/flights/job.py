@@ -45,7 +45,7 @@ class Tables:
     by_day: Store
     every_flight: Store
     in_the_air: Store
-    looked: int = field(default=-1, init=False)  # the last look for landings; losing it costs one scan
+    looked: int | None = field(default=None, init=False)  # the last look for landings; losing it costs one long scan
 
     @classmethod
     def of(cls, task: millpond.Task, origin: str) -> Tables:
@@ -111,7 +111,9 @@ class Tables:
         quarter = now - now % LOOK_EVERY
         if quarter == self.looked:
             return
-        for key, _ in self.in_the_air.scan(stop=f"{quarter:09}"):
+        # From the last look on, since a scan passes over what was deleted before it.
+        start = None if self.looked is None else f"{self.looked:09}"
+        for key, _ in self.in_the_air.scan(start, f"{quarter:09}"):
             self.in_the_air.delete(key)
         self.looked = quarter
 

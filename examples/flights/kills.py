@@ -17,7 +17,7 @@ class Moment(StrEnum):
 
     PROCESSING = "processing"
     COMMITTING = "committing"
-    ACKNOWLEDGED = "acknowledged"
+    ACKNOWLEDGED = "right after an acknowledgement"
     RESTORING = "restoring"
     STARTING = "starting"
 

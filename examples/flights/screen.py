@@ -44,7 +44,8 @@ class Screen:
     def killed(self, death: Death) -> None:
         """Say what a kill hit."""
         lost = ", state directory wiped" if death.wiped else ""
-        self.say(f"kill {death.number:>2}  {death.during}: {death.uncommitted:,} rows since the last commits{lost}")
+        during = f"{death.during}, {death.committing} commits in flight" if death.committing else death.during
+        self.say(f"kill {death.number:>2}  {during}: {death.uncommitted:,} rows since the last commits{lost}")
 
     def recovered(self, recovery: Recovery) -> None:
         """Say what a restart cost."""
@@ -73,6 +74,8 @@ class Screen:
 def describe_sources(sources: Counter[str]) -> str:
     """Say where the stores came from."""
     names = {"local": "local images", "new": "nothing"}
+    if not sources:
+        return "nothing"
     if len(sources) == 1:
         only = next(iter(sources))
         return names.get(only, f"the backend {only!r}")

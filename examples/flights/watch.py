@@ -29,12 +29,14 @@ class Death:
     Attributes:
         number: Of the kill, from 1.
         during: What the job was doing.
+        committing: How many tasks had a commit in flight.
         uncommitted: Rows that were read and that no acknowledged commit covers.
         wiped: Whether the state directory was removed afterwards.
     """
 
     number: int
     during: Moment
+    committing: int
     uncommitted: int
     wiped: bool
 
@@ -95,9 +97,9 @@ class Life:
         """Say what the process was doing, which may be later than what was *planned*."""
         if not resumed:
             return Moment.RESTORING if self.reports else Moment.STARTING
-        if planned is Moment.ACKNOWLEDGED:
+        if planned is Moment.ACKNOWLEDGED or (planned is Moment.COMMITTING and self.committing):
             return planned
-        return Moment.COMMITTING if self.committing else Moment.PROCESSING
+        return Moment.PROCESSING
 
 
 @define
@@ -144,7 +146,8 @@ class Watch:
                 self._take(child, life, report)
         during = life.moment(kill.moment, self.ledger.resumed)
         self.lose(kill.wipe)
-        self.deaths.append(Death(len(self.deaths) + 1, during, self.ledger.uncommitted, kill.wipe))
+        number, committing = len(self.deaths) + 1, len(life.committing)
+        self.deaths.append(Death(number, during, committing, self.ledger.uncommitted, kill.wipe))
         self.audience.killed(self.deaths[-1])
         self._note({"killed": during, "wiped": kill.wipe})
         self.ledger.died()
