@@ -71,11 +71,15 @@ def test_an_unknown_stores_marker_is_left_alone():
     assert (("gone", "x"),) == plan.ignored
 
 
-def test_an_ephemeral_store_begins_empty():
-    """Its operator said so."""
-    plan = plan_restore(checkpoint({"x": {"a": "1"}}), [StoreWants("a", (), ephemeral=True)], {}, BACKENDS)
+def test_an_ephemeral_store_begins_empty_where_nobody_holds_it():
+    """Its operator said so; a backend that still holds it is asked all the same."""
+    ephemeral = StoreWants("a", (("x", "x"),), ephemeral=True)
 
-    assert (StorePlan("a", new=True),) == plan.stores
+    nobody = plan_restore(checkpoint({}, {"a": "7-0-w"}), [ephemeral], {}, BACKENDS)
+    somebody = plan_restore(checkpoint({"x": {"a": "1"}}), [ephemeral], {}, BACKENDS)
+
+    assert (StorePlan("a", new=True),) == nobody.stores
+    assert (StorePlan("a", None, (("x", "1"),)),) == somebody.stores
 
 
 @pytest.mark.parametrize(

@@ -325,7 +325,7 @@ def _commit_engine(parts: TaskParts, restored: Restored, lane: Lane) -> CommitEn
     if claim is None:
         raise AssertionError("a task that only reads makes no commits")
     stores = [
-        _committed(store, parts, restored) for store in job.config.stores.values() if not store.ephemeral
+        _committed(store, parts, restored) for store in job.config.stores.values() if store.backup
     ]
     task = CommitTask(
         job=job.context,

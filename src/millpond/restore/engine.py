@@ -267,8 +267,14 @@ class RestoreEngine:
             self._tell_new(plan, store)
             return None
         image, source = self._from_local(store), "local"
-        if image is None:
-            image, source = self._from_backends(plan.checkpoint, store)
+        try:
+            if image is None:
+                image, source = self._from_backends(plan.checkpoint, store)
+        except StateNotFoundError:
+            if not self._store(store.store).wants.ephemeral:
+                raise
+            self._tell(StoreIsNew(**self._where(), store=store.store))
+            return None
         reached("restore.store-sealed")
         duration_s = self._clock.monotonic() - begun
         size = 0 if source == "local" else image.size

@@ -18,7 +18,7 @@ class StoreWants:
     Attributes:
         name: The store.
         restore: Pairs of a backend's name and its marker key, in the order in which they are asked.
-        ephemeral: It begins empty after every restart.
+        ephemeral: It begins empty where no backend still holds it.
     """
 
     name: str
@@ -97,13 +97,13 @@ def plan_restore(
 def _plan_store(
     checkpoint: Checkpoint, store: StoreWants, images: Collection[str], backends: Mapping[str, str]
 ) -> StorePlan:
-    if store.ephemeral:
-        return StorePlan(store.name, new=True)
     sources = tuple(
         (name, checkpoint.markers[key][store.name])
         for name, key in store.restore
         if store.name in checkpoint.markers.get(key, {})
     )
+    if not sources and store.ephemeral:
+        return StorePlan(store.name, new=True)
     if not sources:
         _refuse_unless_new(checkpoint, store, backends)
         return StorePlan(store.name, new=True)
