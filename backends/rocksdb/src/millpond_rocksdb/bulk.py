@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from heapq import merge
 from itertools import islice, pairwise
 from pathlib import Path
@@ -20,19 +20,22 @@ _RUN_BYTES = 16 << 20
 _SORT = 16_384
 
 
-def load(database: Rdict, options: Options, directory: Path, records: Iterable[Change]) -> None:
+def load(
+    database: Rdict, options: Options, directory: Path, records: Iterable[Change], lock: AbstractContextManager[object]
+) -> None:
     """
     Put *records* into *database*, which lives in *directory*, in order: the later wins, None deletes.
 
     Each run of records becomes one sorted file. RocksDB gives a file that is taken in later the higher sequence number,
-    so the order of the runs decides between them.
+    so the order of the runs decides between them. *lock* is held while one is taken in.
     """
     with _side_folder(directory) as folder:
         for number, run in enumerate(runs(records)):
             path = folder / f"{number:06}.sst"
             with translated(f"loading {directory} in bulk"):
                 _write_file(path, options, ascending(run))
-                _take_in(database, path)
+                with lock:
+                    _take_in(database, path)
 
 
 def _write_file(path: Path, options: Options, run: Iterable[Change]) -> None:

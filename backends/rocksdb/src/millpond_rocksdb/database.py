@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rocksdict import (
     AccessType,
+    BlockBasedIndexType,
     BlockBasedOptions,
     DBCompactionStyle,
     DBCompressionType,
@@ -59,6 +60,8 @@ def _driver_value(name: str, value: object) -> object:
     """Turn a name into the driver's value of that name."""
     if name == "compaction_style":
         return getattr(DBCompactionStyle, str(value))()
+    if name == "index_type":
+        return getattr(BlockBasedIndexType, str(value))()
     if name in ("compression", "bottommost_compression", "blob_compression_type"):
         return getattr(DBCompressionType, str(value))()
     return value

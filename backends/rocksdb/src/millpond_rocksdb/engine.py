@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Generator, Iterable, Sequence
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakSet
 
-from millpond.errors import ConfigError, StoreClosedError
+from millpond.errors import ConfigError, MillpondError, StoreClosedError
 from millpond.local import fsync_directory
 from millpond.spi import BATCH, Change, StoreEngine, StoreSpec
 from millpond_rocksdb.driver_errors import translate, translated
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from rocksdict import Options, Rdict
 
     from millpond_rocksdb.scan import Scan
+    from millpond_rocksdb.shared import Shared
+
+
+log = logging.getLogger("millpond.rocksdb")
 
 
 class RocksDBEngine(StoreEngine):
@@ -35,11 +40,13 @@ class RocksDBEngine(StoreEngine):
     immutable: ClassVar[tuple[str, ...]] = ("*.sst", "*.blob", "OPTIONS-*")
     transient: ClassVar[tuple[str, ...]] = ("LOCK", "LOG", "LOG.old*", "*.dbtmp", ".load-*")
 
-    def __init__(self, directory: Path, database: Rdict, options: Options) -> None:
+    def __init__(self, directory: Path, database: Rdict, options: Options, budget: Shared) -> None:
         """Not to be called: ``open`` makes engines."""
         self._directory = directory
         self._database: Rdict | None = database
         self._options = options
+        self._budget = budget
+        budget.add(self)
         self._scans: WeakSet[Scan] = WeakSet()
         self._lock = threading.Lock()
 
@@ -68,8 +75,9 @@ class RocksDBEngine(StoreEngine):
             values = resolve(settings.options, store.options)
         except ValueError as error:
             raise ConfigError(f"store {store.name!r}: {error}") from error
-        options = make_options(values, shared(settings))
-        return cls(directory, open_database(directory, options, read_only=read_only), options)
+        budget = shared(settings)
+        options = make_options(values, budget)
+        return cls(directory, open_database(directory, options, read_only=read_only), options, budget)
 
     def get(self, key: bytes) -> bytes | None:
         """Give the value of *key*, or None; from any thread."""
@@ -94,7 +102,7 @@ class RocksDBEngine(StoreEngine):
         """Give the entries from *start* (inclusive) to *stop* (exclusive), as they are at the moment of this call."""
         from millpond_rocksdb.scan import Scan
 
-        with self._lock:  # so that close() sees every scan that it must end
+        with self._lock:  # so that nothing is written while a scan is made, and close() sees all that it must end
             scan = Scan(self._open(), start, stop, reverse, str(self._directory))
             self._scans.add(scan)
         return scan.entries()
@@ -112,14 +120,15 @@ class RocksDBEngine(StoreEngine):
                 delete(key)
             else:
                 put(key, value)
-        with translated(f"writing to {self._directory}"):
+        with self._lock, translated(f"writing to {self._directory}"):
             self._open().write(batch)
+        self._budget.make_room(self)
 
     def load(self, records: Iterable[Change]) -> None:
         """Fill the store in bulk, in order: the later wins, None deletes. A sorted stream is fastest."""
         from millpond_rocksdb.bulk import load
 
-        load(self._open(), self._options, self._directory, records)
+        load(self._open(), self._options, self._directory, records, self._lock)
 
     def checkpoint(self, directory: Path) -> None:
         """
@@ -135,16 +144,37 @@ class RocksDBEngine(StoreEngine):
             Checkpoint(database).create_checkpoint(str(directory))
         _make_durable(directory)
 
+    def buffered(self) -> int:
+        """Give the bytes that wait in memory for a flush; 0 once it is closed. From any thread."""
+        try:
+            return self._open().property_int_value("rocksdb.cur-size-all-mem-tables") or 0
+        except Exception as error:
+            if isinstance(self._error(error, "measuring"), StoreClosedError):
+                return 0
+            raise
+
+    def flush(self) -> None:
+        """Write out what waits in memory; nothing once it is closed. From any thread; other threads run meanwhile."""
+        try:
+            self._open().flush()
+        except Exception as error:
+            translation = self._error(error, "flushing")
+            if not isinstance(translation, StoreClosedError):
+                raise translation from error
+
     def close(self) -> None:
-        """End all scans and close; idempotent, from any thread. What was not checkpointed is given up."""
+        """
+        End all scans and close; idempotent, from any thread.
+
+        What was not checkpointed is given up, so an error of RocksDB's own flush at the end is only logged.
+        """
         with self._lock:
             database, self._database = self._database, None
             scans = list(self._scans)
         for scan in scans:
             scan.close()
         if database is not None:
-            with translated(f"closing {self._directory}"):
-                database.close()
+            _close(database, self._directory)
 
     def _open(self) -> Rdict:
         if self._database is None:
@@ -156,6 +186,14 @@ class RocksDBEngine(StoreEngine):
         if self._database is None:
             return StoreClosedError(f"the RocksDB database in {self._directory} is closed")
         return translate(error, f"{doing} {self._directory}") or error
+
+
+def _close(database: Rdict, directory: Path) -> None:
+    try:
+        with translated(f"closing {directory}"):
+            database.close()
+    except MillpondError as error:
+        log.warning("%s; what was not in an image is given up", error)
 
 
 def _settings(store: StoreSpec) -> RocksDBSettings:

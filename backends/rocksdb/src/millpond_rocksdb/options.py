@@ -22,6 +22,7 @@ MIB = 1 << 20
 COMPRESSIONS = ("none", "snappy", "zlib", "bz2", "lz4", "lz4hc", "zstd")
 COMPACTION_STYLES = ("level", "universal")
 STOP_STYLES = ("similar", "total")
+INDEX_TYPES = ("binary_search", "two_level_index_search")
 
 
 class Part(Enum):
@@ -193,9 +194,11 @@ _ALL = (
     _table("cache_index_and_filter_blocks", _flag, "true or false"),
     _table("pin_l0_filter_and_index_blocks_in_cache", _flag, "true or false"),
     _table("pin_top_level_index_and_filter", _flag, "true or false"),
+    _table("index_type", _choice(INDEX_TYPES), "binary_search or two_level_index_search"),
     _table("partition_filters", _flag, "true or false"),
     # the process and the machine
     _database("max_open_files", _whole(20, also=(-1,)), "a whole number of at least 20, or -1 for all"),
+    _counted("table_cache_numshardbits", 0, 19, setter="set_table_cache_num_shard_bits"),
     _counted("max_file_opening_threads", 1, 1024),
     _counted("max_background_jobs", 1, 1024),
     _counted("max_subcompactions", 1, 1024),
@@ -231,6 +234,8 @@ DEFAULTS: Mapping[str, object] = {
     "pin_l0_filter_and_index_blocks_in_cache": True,
     "arena_block_size": 256 * KIB,
     "max_open_files": 256,
+    "table_cache_numshardbits": 2,
+    "writable_file_max_buffer_size": 64 * KIB,
     "stats_dump_period_sec": 0,
     "stats_persist_period_sec": 0,
     # each image has a copy of it, and each store's is preallocated
@@ -260,7 +265,7 @@ def resolve(*layers: Mapping[str, object]) -> dict[str, object]:
 
 def problems(values: Mapping[str, object]) -> Iterator[str]:
     """Give what is wrong with *values*, a sentence each."""
-    good: dict[str, object] = {}
+    good = dict(DEFAULTS)
     for name, value in values.items():
         option = OPTIONS.get(name)
         if option is None:
@@ -286,5 +291,7 @@ def _contradictions(good: Mapping[str, object]) -> Iterator[str]:
     for (low, least), (high, value) in pairwise(given):
         if least > value:
             yield f"RocksDB option {high!r} ({value}) may not be smaller than {low!r} ({least})."
+    if good.get("partition_filters") and good.get("index_type") != "two_level_index_search":
+        yield "RocksDB option 'partition_filters' needs 'index_type' to be two_level_index_search."
     if good.get("partition_filters") and good.get("bloom_bits") == 0:
         yield "RocksDB option 'partition_filters' needs 'bloom_bits' above 0."

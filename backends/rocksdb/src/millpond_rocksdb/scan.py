@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator
 from itertools import islice
 from typing import Any
 
-from rocksdict import Rdict, ReadOptions, Snapshot
+from rocksdict import Rdict, RdictIter, ReadOptions
 
 from millpond.errors import StateCorruptError, StoreClosedError
 from millpond_rocksdb.driver_errors import translated
@@ -24,8 +24,10 @@ class Scan:
     """
     The entries from *start* (inclusive) to *stop* (exclusive), as they were when this object was made.
 
-    One thread at a time iterates; any thread may close. ``items()`` of the driver ends without a word at a damaged
-    block, so when it ends, a second iterator over the same snapshot is asked what comes after the last entry.
+    One thread at a time iterates; any thread may close. ``items()`` of the driver is fast but ends without a word at a
+    damaged block, so when it ends, a second iterator is asked what comes after the last entry. Each iterator shows the
+    moment at which it was made: nothing may be written while a Scan is made. (The driver's snapshot objects are no
+    help: in rocksdict 0.3.29 what they iterate over is the present.)
     """
 
     def __init__(self, database: Rdict, start: bytes | None, stop: bytes | None, reverse: bool, where: str) -> None:
@@ -33,15 +35,15 @@ class Scan:
         self._lock = threading.Lock()
         self._closed = False
         self._last: bytes | None = None
-        self._snapshot: Snapshot | None = None
         self._items: Iterator[Any] | None = None
+        self._proof: RdictIter | None = None
         if start is not None and stop is not None and start >= stop:
             return
         with translated(self._doing):
-            self._snapshot = database.snapshot()
             # no lower bound for the driver: rocksdict 0.3.29 takes it for the upper one
             from_key = None if reverse else start
-            self._items = self._snapshot.items(backwards=reverse, from_key=from_key, read_opt=self._read_options())
+            self._items = database.items(backwards=reverse, from_key=from_key, read_opt=self._read_options())
+            self._proof = database.iter(self._read_options())
 
     def entries(self) -> Generator[Entry, None, None]:
         """Give the entries; to be called once."""
@@ -94,21 +96,21 @@ class Scan:
 
     def _prove_end(self) -> None:
         """Look at what comes after the last entry: the status tells the end from a damaged block."""
-        assert self._snapshot is not None
-        check = self._snapshot.iter(self._read_options())
+        proof = self._proof
+        assert proof is not None
         if self._last is None:
-            check.seek_to_last() if self._reverse else check.seek(self._start or b"")
+            proof.seek_to_last() if self._reverse else proof.seek(self._start or b"")
         else:
-            check.seek(self._last)
-            if check.valid():
-                check.prev() if self._reverse else check.next()
-        check.status()
-        if check.valid():
-            raise StateCorruptError(f"{self._doing}: the scan ended before the key {check.key()!r}")
+            proof.seek(self._last)
+            if proof.valid():
+                proof.prev() if self._reverse else proof.next()
+        proof.status()
+        if proof.valid():
+            raise StateCorruptError(f"{self._doing}: the scan ended before the key {proof.key()!r}")
 
     def _let_go(self) -> None:
         """Drop the driver's objects: while one of them lives, the database stays open and locked."""
-        self._items = self._snapshot = None
+        self._items = self._proof = None
 
 
 def _key(entry: Entry) -> bytes:

@@ -1,0 +1,78 @@
+"""Filling a store in bulk."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import pytest
+
+from millpond_rocksdb import bulk
+
+
+def test_the_later_record_wins_whatever_the_runs_are(open_engine, monkeypatch):
+    """Doubled keys, deletes before and after, over many runs: the last record of a key decides."""
+    monkeypatch.setattr(bulk, "_RUN_RECORDS", 1000)
+    dice = random.Random(7)
+    records = [(b"%03d" % dice.randrange(500), None if dice.random() < 0.3 else b"%d" % n) for n in range(12_000)]
+    want = {key: value for key, value in dict(records).items() if value is not None}
+    engine = open_engine()
+    engine.load(records)
+    assert dict(engine.scan(None, None, False)) == want
+
+
+def test_load_adds_to_what_is_there(open_engine):
+    """A second load, and one after writes that are still in memory, are newer than what was there."""
+    engine = open_engine()
+    engine.apply([(b"a", b"applied"), (b"b", b"applied"), (b"c", b"applied")])
+    engine.load([(b"b", b"loaded"), (b"c", None)])
+    engine.load(iter([(b"d", b"again"), (b"a", b"again")]))
+    engine.load([])
+    assert list(engine.scan(None, None, False)) == [(b"a", b"again"), (b"b", b"loaded"), (b"d", b"again")]
+    engine.apply([(b"b", b"newest")])
+    assert engine.get(b"b") == b"newest"
+
+
+def test_what_was_loaded_is_in_the_image(open_engine, tmp_path):
+    """An image right after a load has the loaded records, and none of the files that it was loaded from."""
+    engine = open_engine()
+    engine.load((b"%06d" % i, b"v") for i in range(5000))
+    engine.checkpoint(tmp_path / "image")
+    assert not list((tmp_path / "live").glob(".load-*"))
+    assert not list((tmp_path / "image").glob(".load-*"))
+    assert len(list(open_engine(tmp_path / "image").scan(None, None, False))) == 5000
+
+
+def test_a_stream_that_fails_leaves_no_half_file(open_engine, tmp_path):
+    """An error of the stream passes as it is; the run that it cut short is not taken in, and its folder is gone."""
+
+    def failing():
+        yield from ((b"%06d" % i, b"v") for i in range(500))
+        raise ValueError("the log ends here")
+
+    engine = open_engine()
+    with pytest.raises(ValueError, match="the log ends here"):
+        engine.load(failing())
+    assert list(engine.scan(None, None, False)) == []
+    assert not list((tmp_path / "live").glob(".load-*"))
+
+
+def test_runs_are_bounded_and_in_order(monkeypatch):
+    """No run outgrows its bounds by more than a batch, and together they are the stream."""
+    monkeypatch.setattr(bulk, "_RUN_BYTES", 50_000)
+    records = [(b"%06d" % i, b"x" * 10) for i in range(20_000)]
+    runs = list(bulk.runs(records))
+    assert [record for run in runs for record in run] == records
+    assert max(map(len, runs)) <= 50_000 // 16 + 1000
+
+
+def test_a_run_comes_out_strictly_ascending(monkeypatch):
+    """Sorted piece by piece or passed as it is, a run has each key once, with its last value."""
+    monkeypatch.setattr(bulk, "_SORT", 64)
+    dice = random.Random(11)
+    run = [(b"%05d" % dice.randrange(3000), b"%d" % n) for n in range(5000)]
+    out = list(bulk.ascending(run))
+    assert all(earlier[0] < later[0] for earlier, later in pairwise(out))
+    assert dict(out) == dict(run)
+    ordered = [(b"1", b""), (b"2", None)]
+    assert bulk.ascending(ordered) is ordered
