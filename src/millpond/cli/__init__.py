@@ -1,1 +1,33 @@
-"""The `millpond` command."""
+"""
+The ``millpond`` command: one file for each group of commands, loaded when it is called.
+
+``asking`` has the options that commands share, ``exits`` the exit codes and the lines of an error, ``tables`` and
+``values`` what is printed. Only ``click`` is loaded until a command runs.
+"""
+
+from __future__ import annotations
+
+import click
+
+from millpond.cli.lazy import LazyGroup
+
+COMMANDS = {
+    "backends": "List the plugins that are installed, and why one cannot be used.",
+    "checkpoints": "List, show, verify and pin the checkpoints of a job.",
+    "config": "Check a job's configuration, or explain each of its values.",
+    "restore": "Explain where a restore would take each store from.",
+    "state": "Look into a store as a checkpoint has it.",
+}
+
+
+@click.group(cls=LazyGroup, commands_by_name=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="millpond", message="millpond %(version)s")
+def main() -> None:
+    """
+    Look at a Millpond job: its configuration, its checkpoints and its state.
+
+    Nothing here claims a task or takes a lock: a job that runs meanwhile notices nothing.
+    """
+
+
+__all__ = ["main"]

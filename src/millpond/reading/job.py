@@ -15,12 +15,15 @@ from attrs import frozen
 from millpond.checkpoint import Checkpoint, CheckpointId
 from millpond.clock import SystemClock
 from millpond.config import BackendConfig, JobConfig, StoreConfig, load
-from millpond.errors import StateNotFoundError
+from millpond.errors import StateNotFoundError, TransientError
 from millpond.events import Event, Listener
 from millpond.lanes import TransferPool
 from millpond.local import ReadOnlyTaskDirectory, TaskDirectory
 from millpond.restore import Source
 from millpond.spi import JobContext, TaskContext
+
+RACES = 5
+"""How often the newest checkpoint is looked up anew when a live job has removed the one that was meant."""
 
 
 def _nobody(event: Event) -> None:
@@ -125,6 +128,12 @@ class JobReader:
             return last
         return self.manager.read(task, self.id_of(task, at))
 
+    def listed(self, task: str, at: str | None = None) -> Listed:
+        """Give the checkpoint that *at* names, or the newest, as a list shows it; raises as :meth:`checkpoint`."""
+        checkpoint = self.checkpoint(task, at)
+        pins = _names_by_id(self.manager.pins(task)).get(checkpoint.id, [])
+        return Listed(checkpoint, tuple(pins), checkpoint.id in self.manager.ids(task))
+
     def id_of(self, task: str, at: str) -> CheckpointId:
         """
         Give the id that *at* names: an id's text, or a pin.
@@ -217,17 +226,33 @@ class JobReader:
         """Close."""
         self.close()
 
-    def pin(self, task: str, at: str, name: str) -> CheckpointId:
+    def pin(self, task: str, at: str | None, name: str) -> CheckpointId:
         """
-        Keep the checkpoint that *at* names under the pin *name*; changes the records, and still claims nothing.
+        Keep the newest checkpoint, or the one that *at* names, under the pin *name*.
+
+        This changes the records, and still claims nothing.
 
         Raises:
             StateNotFoundError: There is no such checkpoint.
             ConfigError: *name* pins another one, or the manager keeps no pins.
         """
-        id = self.id_of(task, at)
-        self.manager.pin(task, id, name)
-        return id
+        if at is not None:
+            id = self.id_of(task, at)
+            self.manager.pin(task, id, name)
+            return id
+        return self._pin_newest(task, name)
+
+    def _pin_newest(self, task: str, name: str) -> CheckpointId:
+        """Pin the newest checkpoint; one that a live job superseded meanwhile gives way to the newer one."""
+        id = self.checkpoint(task).id
+        for _ in range(RACES):
+            try:
+                self.manager.pin(task, id, name)
+            except StateNotFoundError:
+                id = self.checkpoint(task).id
+            else:
+                return id
+        raise TransientError(f"task {task!r}: a live job supersedes its checkpoints faster than one can be pinned")
 
     def unpin(self, task: str, name: str) -> CheckpointId:
         """

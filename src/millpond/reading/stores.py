@@ -10,11 +10,11 @@ from attrs import evolve
 
 from millpond.checkpoint import Checkpoint, CheckpointId
 from millpond.config import StoreConfig
-from millpond.errors import ConfigError, StateNotFoundError
+from millpond.errors import ConfigError, StateNotFoundError, TransientError
 from millpond.local import TaskDirectory, read_manifest
 from millpond.opening import properties, restore_policy
 from millpond.plugins import engine_class
-from millpond.reading.job import JobReader
+from millpond.reading.job import RACES, JobReader
 from millpond.restore import RestoreEngine, RestoreTask, Source
 from millpond.restore.engine import RestoreStore
 from millpond.restore.plan import StoreWants
@@ -23,9 +23,6 @@ from millpond.stores.buffer import BufferedStore
 from millpond.stores.images import Image, opened
 from millpond.stores.keyvalue import KeyValueStore
 from millpond.stores.serdes import serde_named
-
-_RACES = 5
-"""How often the newest checkpoint is looked up anew when a live job has removed the one that was being read."""
 
 
 @contextmanager
@@ -91,7 +88,7 @@ def _restore_newest(
     """Restore the store; a checkpoint that a live job superseded meanwhile gives way to the newer one."""
     checkpoint = reader.checkpoint(task, at)
     with reader.sources(task, store.restore, workplace) as sources:
-        for _ in range(_RACES):
+        for _ in range(RACES):
             try:
                 return checkpoint.id, _restored(reader, task, store, checkpoint, sources, workplace)
             except StateNotFoundError:
@@ -99,7 +96,7 @@ def _restore_newest(
                 if newest.id == checkpoint.id:
                     raise
                 checkpoint = newest
-    raise StateNotFoundError(
+    raise TransientError(
         f"task {task!r}: a live job supersedes its checkpoints faster than one can be read: pin one, and read that"
     )
 
