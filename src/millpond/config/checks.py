@@ -170,7 +170,8 @@ def _not_durable_text(draft: Draft, store: StoreDraft) -> str:
 def stores_come_back(draft: Draft) -> Iterator[Problem]:
     """A store that is backed up is restored from at least one of its backends."""
     for store in draft.stores.values():
-        if store.restore_given and store.backup and not set(store.backup) & set(store.restore):
+        known = set(store.restore) <= draft.backends.keys()
+        if store.restore_given and store.backup and known and not set(store.backup) & set(store.restore):
             text = f"names none of the store's backup ({', '.join(store.backup)}): what is written would never be found"
             yield Problem(store.restore_path, text)
 

@@ -17,7 +17,7 @@ _SECRET_KEY = re.compile(
     re.IGNORECASE,
 )
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+")
-_USER_INFO = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+_USER_INFO = re.compile(r"(?<=://)[^/@\n]+(?=@)")
 _SHORTEST_TO_REPLACE = 4
 
 

@@ -34,7 +34,7 @@ class Tree:
                 if inner is not None:
                     self._forget(path[: depth + 1])
                 inner = table[str(part)] = {}
-                self.origins[path[: depth + 1]] = origin
+                self.origins.setdefault(path[: depth + 1], origin)
             table = inner
         if str(path[-1]) in table:
             self._forget(path)
@@ -61,13 +61,11 @@ class Tree:
 
     def overlay(self, higher: Tree) -> None:
         """Let every leaf of *higher* win; a list is one leaf."""
+        for path, origin in higher.origins.items():
+            self.origins.setdefault(path, origin)
         for path, value in leaves(higher.values):
             self.put(path, value, higher.origin(path))
-        for path, origin in higher.origins.items():
-            if any(isinstance(part, int) for part in path):
-                self.origins[path] = origin
-            else:
-                self.origins.setdefault(path, origin)
+        self.origins |= {path: origin for path, origin in higher.origins.items() if _in_a_list(path)}
 
     def secrets(self) -> set[str]:
         """Give the text of every value whose key says that it is a secret."""
@@ -100,6 +98,10 @@ def texts(value: object) -> Iterator[str]:
         yield str.__str__(value)  # of a Secret too
     elif isinstance(value, int | float) and not isinstance(value, bool):
         yield str(value)
+
+
+def _in_a_list(path: KeyPath) -> bool:
+    return any(isinstance(part, int) for part in path)
 
 
 def _lies_in(path: KeyPath, outer: KeyPath) -> bool:
