@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import traceback
 from pathlib import Path
 
 import pytest
@@ -157,7 +158,7 @@ def test_no_error_shows_a_secret(settings: dict[str, object]) -> None:
     with plugins.registered(BACKENDS, "vault", VaultBackend), pytest.raises(ConfigError) as caught:
         load(with_vault(**settings), {})
 
-    shown = f"{caught.value} {caught.value!r} {caught.value.args}"
+    shown = "".join(traceback.format_exception(caught.value, limit=0)) + f"{caught.value!r} {caught.value.args}"
     assert not any(secret in shown for secret in SECRETS)
 
 

@@ -108,6 +108,14 @@ def test_the_page_has_every_key_and_no_other(heading: str, cls: Any) -> None:
     assert set(keys_of(cls)) == documented(heading)
 
 
+def test_the_pages_first_example_is_a_good_configuration(tmp_path: Path) -> None:
+    """The example that a reader copies is accepted, without a remark."""
+    example = PAGE.read_text().split("```toml\n")[1].split("```")[0]
+    (tmp_path / "job.toml").write_text(example)
+
+    assert () == load(tmp_path / "job.toml", {}).notes
+
+
 def test_the_page_has_every_key_of_samza_that_is_translated() -> None:
     """The table of Samza's keys names each that has a counterpart, and each that is noted as meaning nothing."""
     stores = {f"stores.X.{key}" for key in (*ROCKSDB_OPTIONS, *STORE_IDLE)}

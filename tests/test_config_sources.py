@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Mapping
 from datetime import timedelta
@@ -341,6 +342,21 @@ def test_a_file_that_is_not_there_says_so(tmp_path: Path, name: str, words: str)
         load(f"{tmp_path}/{name}" if "\0" not in name else "job\0.toml", {})
 
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("source", [3, None, ["job"], object()])
+def test_what_is_no_source_is_refused(source: Any) -> None:
+    """Something that is neither a mapping nor a file's name is a ConfigError that says what it is."""
+    with pytest.raises(ConfigError, match=f"found a {type(source).__name__}"):
+        load(source, {})
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    """A pipe in place of a file is refused: reading it could wait for ever."""
+    os.mkfifo(tmp_path / "job.toml")
+
+    with pytest.raises(ConfigError, match="is not a regular file"):
+        load(tmp_path / "job.toml", {})
 
 
 def test_a_mapping_that_holds_itself_is_refused() -> None:

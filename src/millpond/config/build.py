@@ -10,7 +10,7 @@ from millpond.config.checks import check
 from millpond.config.draft import Draft, StoreDraft
 from millpond.config.mistakes import SYNONYMS
 from millpond.config.model import JobConfig, KeyPath, StoreConfig
-from millpond.config.problems import Problem, error_for, nearest
+from millpond.config.problems import Problem, error_for, nearest, shows_secret
 from millpond.config.read import Reader
 from millpond.config.remarks import remarks
 from millpond.config.sections import TOP, StoreSection, given, keys_of
@@ -39,8 +39,8 @@ def _raise(found: Gathered, problems: Iterable[Problem], secrets: set[str]) -> N
     """Raise the one error for *problems*, each once and with its origin, in the order of their lines."""
     placed = {(each.path, each.text): _placed(found, each) for each in problems}
     ordered = sorted(placed.values(), key=_order)
-    cause = next((each.error for each in ordered if each.error is not None), None)
-    raise error_for(ordered, secrets) from cause
+    causes = [each.error for each in ordered if each.error is not None and not shows_secret(each.error, secrets)]
+    raise error_for(ordered, secrets) from next(iter(causes), None)
 
 
 def _placed(found: Gathered, problem: Problem) -> Problem:

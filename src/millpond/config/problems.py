@@ -112,8 +112,18 @@ def hide(text: str, secrets: Iterable[str]) -> str:
     return hide_user_info(text)
 
 
+def shows_secret(error: BaseException, secrets: Collection[str]) -> bool:
+    """Tell whether *error*, or one that it is chained to, would show a secret in a traceback."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if hide(str(seen), secrets) != str(seen):
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False
+
+
 def error_for(problems: Collection[Problem], secrets: Collection[str]) -> ConfigProblemsError:
-    """Make the one error that reports *problems*, without any of *secrets* in its text; chained to a plugin's cause."""
+    """Make the one error that reports *problems*, without any of *secrets* in its text."""
     clean = tuple(
         Problem(tuple(_hide_part(p, secrets) for p in problem.path), hide(problem.text, secrets), problem.origin, None)
         for problem in problems

@@ -17,6 +17,7 @@ from millpond.config.properties import parse_properties
 from millpond.config.samza import translate
 from millpond.config.toml_file import parse_toml, read_text
 from millpond.config.tree import Tree
+from millpond.errors import ConfigError
 
 
 @define
@@ -44,7 +45,7 @@ def gather(source: Mapping[str, object] | str | os.PathLike[str], environ: Mappi
     if isinstance(source, Mapping):
         found, trees = _from_mapping(source, environ)
     else:
-        found, trees = _from_file(os.fspath(source), environ)
+        found, trees = _from_file(_file_name(source), environ)
     env, problems, notes = environment_tree(environ, trees.values())
     found.problems += problems
     found.notes += notes
@@ -52,6 +53,20 @@ def gather(source: Mapping[str, object] | str | os.PathLike[str], environ: Mappi
         if tree is not None:
             found.tree.overlay(tree)
     return found
+
+
+def _file_name(source: str | os.PathLike[str]) -> str:
+    """
+    Give the name of a file.
+
+    Raises:
+        ConfigError: *source* is no file name.
+    """
+    try:
+        return os.fsdecode(source)
+    except TypeError:
+        kind = type(source).__name__
+        raise ConfigError(f"expected a configuration, a mapping or the name of a file, found a {kind}") from None
 
 
 def _from_file(name: str, environ: Mapping[str, str]) -> tuple[Gathered, dict[str, Tree]]:
