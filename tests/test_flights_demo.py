@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import shlex
 import subprocess
 import sys
 from collections import Counter
@@ -149,7 +150,7 @@ def test_ledger_counts_what_a_crash_costs():
     book.died()
     book.take(reports.Resumed("EWR", "11-0", 79))
 
-    assert (20, True) == (book.repeated, book.resumed)
+    assert (20, 30, True) == (book.repeated, book.uncommitted, book.resumed)
 
 
 @given(st.dictionaries(st.text(), st.integers(), max_size=20), st.data())
@@ -337,7 +338,7 @@ def run_demo(place, *options):
 
 @needs_data
 def test_a_small_run_is_restored_exactly(tmp_path):
-    """A job that is killed four times and loses its state directory twice ends with every key and offset equal."""
+    """Four kills and two wiped state directories leave every key and offset equal, and commands that can look at them."""
     done = run_demo(tmp_path / "flights ü", "--kills", "4")
 
     assert 0 == done.returncode, done.stdout + done.stderr
@@ -347,6 +348,10 @@ def test_a_small_run_is_restored_exactly(tmp_path):
     assert 2 == done.stdout.count("state directory wiped")
     assert "from the backend 'disk'" in done.stdout
     assert "3 offsets equal" in done.stdout
+
+    for command in re.findall(r"^  (\S.* --config .*)$", done.stdout, re.MULTILINE):
+        looked = subprocess.run(shlex.split(command), capture_output=True, text=True, timeout=30, check=False)
+        assert 0 == looked.returncode, command + looked.stdout + looked.stderr
 
 
 @needs_data

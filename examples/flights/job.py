@@ -1,4 +1,9 @@
-"""The stream job: one task for each origin airport, a thread for each task; it may be killed at any moment."""
+"""
+The stream job: one task for each origin airport. It may be killed at any moment.
+
+One thread serves the tasks in turn, as a consumer of several partitions does. A thread for each would not be faster:
+one interpreter runs one of them at a time, and Millpond's own threads would wait longer for their turn.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +11,10 @@ import argparse
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import ExitStack
 from datetime import date, timedelta
 from itertools import islice
 from pathlib import Path
@@ -123,25 +130,29 @@ class Tables:
             self.in_the_air[f"{flight.lands:09} {flight.name}"] = {"dest": flight.dest, "tail": flight.tail}
 
 
-def run_task(job: millpond.Job, origin: str, streams: Path, rows_per_s: float, tell: Tell) -> None:
-    """Process one origin's stream, from where the task's last checkpoint says."""
+def process(task: millpond.Task, origin: str, streams: Path, tell: Tell) -> Iterator[int]:
+    """Process one origin's stream from where the task's checkpoint says; give the number of rows after each batch."""
     source = source_of(origin)
-    with job.open_task(origin) as task:
-        tables = Tables.of(task, origin)
-        offset = None if source not in task.offsets else int(task.offsets[source])
-        tell(Resumed(origin, None if task.last is None else str(task.last.id), offset))
-        for batch in paced(batches(read_after(stream_file(streams, origin), offset)), rows_per_s):
-            tell(Reads(origin, batch[0][0], batch[-1][0]))
-            for number, flight in batch:
-                tables.take(flight)
-                task.processed(source, number)
-                commit = task.commit_if_due()
-                if commit is not None:
-                    commit.add_done_callback(lambda done: tell(outcome(origin, done)))
-        last = task.commit_now(LAST_COMMIT_S)
-        if source in last.offsets:  # not if the stream was empty
-            tell(Durable(origin, str(last.id), int(last.offsets[source])))
+    tables = Tables.of(task, origin)
+    for batch in batches(read_after(stream_file(streams, origin), resumed_at(task, origin))):
+        tell(Reads(origin, batch[0][0], batch[-1][0]))
+        for number, flight in batch:
+            tables.take(flight)
+            task.processed(source, number)
+            commit = task.commit_if_due()
+            if commit is not None:
+                commit.add_done_callback(lambda done: tell(outcome(origin, done)))
+        yield len(batch)
+    last = task.commit_now(LAST_COMMIT_S)
+    if source in last.offsets:  # not if the stream was empty
+        tell(Durable(origin, str(last.id), int(last.offsets[source])))
     tell(Finished(origin))
+
+
+def resumed_at(task: millpond.Task, origin: str) -> int | None:
+    """Give the last row that the task's state reflects; None: none."""
+    offset = task.offsets.get(source_of(origin))
+    return None if offset is None else int(offset)
 
 
 def outcome(origin: str, commit: Future[millpond.Checkpoint]) -> Report:
@@ -159,14 +170,23 @@ def batches(rows: Iterator[tuple[int, Flight]]) -> Iterator[list[tuple[int, Flig
         yield batch
 
 
-def paced(rows: Iterator[list[tuple[int, Flight]]], rows_per_s: float) -> Iterator[list[tuple[int, Flight]]]:
-    """Hand out batches no faster than *rows_per_s*, as a source would; 0: as fast as they are taken."""
-    begin, given, never = time.monotonic(), 0, threading.Event()
-    for batch in rows:
+def in_turn(parts: Iterable[Iterator[int]]) -> Iterator[int]:
+    """Let each of *parts* take a step, again and again, until all have ended."""
+    waiting = deque(parts)
+    while waiting:
+        part = waiting.popleft()
+        if (rows := next(part, None)) is not None:
+            waiting.append(part)
+            yield rows
+
+
+def pace(rows: Iterable[int], rows_per_s: float) -> None:
+    """Go through *rows*, counts of what was read, no faster than a source would give them; 0: as fast as it goes."""
+    begin, read, never = time.monotonic(), 0, threading.Event()
+    for count in rows:
+        read += count
         if rows_per_s:
-            never.wait(max(0.0, begin + given / rows_per_s - time.monotonic()))
-        yield batch
-        given += len(batch)
+            never.wait(max(0.0, begin + read / rows_per_s - time.monotonic()))
 
 
 def event_report(event: Event) -> Report | None:
@@ -184,7 +204,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("config", type=Path)
     parser.add_argument("streams", type=Path)
-    parser.add_argument("--rows-per-s", type=float, default=0.0, help="all tasks together; 0: no limit")
+    parser.add_argument("--rows-per-s", type=float, default=0.0, help="of all tasks together; 0: no limit")
     chosen = parser.parse_args()
 
     def tell(report: Report) -> None:
@@ -194,12 +214,15 @@ def main() -> None:
         if (report := event_report(event)) is not None:
             tell(report)
 
-    pace = chosen.rows_per_s / len(ORIGINS)
-    with ThreadPoolExecutor(len(ORIGINS)) as threads, millpond.open_job(chosen.config, listeners=[listen]) as job:
-        job.prepare()
-        tasks = [threads.submit(run_task, job, origin, chosen.streams, pace, tell) for origin in ORIGINS]
-        for done in wait(tasks, return_when=FIRST_EXCEPTION).done:
-            done.result()
+    with ExitStack() as closing:
+        job = closing.enter_context(millpond.open_job(chosen.config, listeners=[listen]))
+        parts = []
+        for origin in ORIGINS:
+            task = closing.enter_context(job.open_task(origin))
+            last = None if task.last is None else str(task.last.id)
+            tell(Resumed(origin, last, resumed_at(task, origin)))
+            parts.append(process(task, origin, chosen.streams, tell))
+        pace(in_turn(parts), chosen.rows_per_s)
 
 
 if __name__ == "__main__":

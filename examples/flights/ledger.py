@@ -44,8 +44,8 @@ class Account:
 
     @property
     def uncommitted(self) -> int:
-        """Count the rows that were read, by any life, after the last durable one."""
-        return max(0, self.furthest - self.durable)
+        """Count the rows that this life has read after the last durable one."""
+        return 0 if self.position is None else max(0, self.position - self.durable)
 
     def resumed(self, report: Resumed) -> None:
         """Check where a new life begins."""
@@ -136,7 +136,7 @@ class Ledger:
 
     @property
     def uncommitted(self) -> int:
-        """Count the rows that were read and that nobody was told are durable."""
+        """Count the rows that this life has read and that it was not told are durable."""
         return sum(account.uncommitted for account in self.accounts.values())
 
     @property

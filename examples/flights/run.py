@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import shlex
 import shutil
 import sys
 import time
@@ -181,15 +182,19 @@ def _conclude(console: Console, place: Place, kills: int, result: Comparison, fi
 
 
 def _commands(place: Place) -> list[str]:
-    config = place.config
-    if config.is_relative_to(Path.cwd()):
-        config = config.relative_to(Path.cwd())
+    millpond_command = _shown(Path(sys.executable).with_name("millpond"))
+    config = _shown(place.config)
     return [
-        f"millpond checkpoints list --config {config}",
-        f"millpond checkpoints verify --config {config}",
-        f"millpond state get --config {config} EWR by_route EWR-SFO",
-        f"millpond restore --plan --config {config}",
+        f"{millpond_command} checkpoints list --config {config}",
+        f"{millpond_command} checkpoints verify --config {config}",
+        f"{millpond_command} state get --config {config} --task EWR --store by_route --key EWR-IAH",
+        f"{millpond_command} restore --plan --config {config}",
     ]
+
+
+def _shown(path: Path) -> str:
+    """Give *path* as it can be typed here."""
+    return shlex.quote(str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path))
 
 
 def _tail(log: Path, lines: int = 20) -> str:

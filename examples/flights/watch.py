@@ -30,7 +30,7 @@ class Death:
         number: Of the kill, from 1.
         during: What the job was doing.
         committing: How many tasks had a commit in flight.
-        uncommitted: Rows that were read and that no acknowledged commit covers.
+        uncommitted: Rows that this life had read and that no acknowledged commit covers.
         wiped: Whether the state directory was removed afterwards.
     """
 
