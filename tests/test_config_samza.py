@@ -248,6 +248,10 @@ def test_serdes_are_found_in_the_registry() -> None:
             {"stores__other__factory": IN_MEMORY, "stores__other__changelog": "kafka.flights.delays-log"},
             "has the same changelog as store delays",
         ),
+        (
+            {"stores__other__factory": IN_MEMORY, "stores__other__changelog": "second.log"},
+            "changelogs in several systems have no counterpart: kafka, second",
+        ),
         ({"backend__x__type": "y"}, 'backend.x.type: unknown key, did you mean "backends.x.type"?'),
         ({"task__checkpoint__write__versions": "2"}, "checkpoint.read_versions: names no version that is written"),
     ],

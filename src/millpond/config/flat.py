@@ -8,7 +8,7 @@ Samza's many other keys, which mean nothing here and are noted, or a mistake.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from attrs import define, field, frozen
 
@@ -84,18 +84,18 @@ def _without_doubles(entries: Iterable[Entry], problems: list[Problem]) -> dict[
     return unique
 
 
-def _names_in(section: str, entries: Mapping[str, Entry]) -> list[str]:
+def _names_in(section: str, entries: Mapping[str, Entry]) -> Collection[str]:
     """Find the names in a section: a name may have dots, so it is what stands before a key that every table has."""
-    names = set()
+    names: dict[str, None] = {}  # in the order of the file
     for key in entries:
         own = key.removeprefix(OWN_PREFIX)
         for ending in _NAMED[section]:
             if own.startswith(f"{section}.") and own.endswith(f".{ending}") and len(own) > len(f"{section}..{ending}"):
-                names.add(own[len(section) + 1 : -len(ending) - 1])
-    return sorted(names, key=len, reverse=True)
+                names[own[len(section) + 1 : -len(ending) - 1]] = None
+    return names
 
 
-def _sort_one(found: Sorted, names: Mapping[str, list[str]], entry: Entry) -> bool:
+def _sort_one(found: Sorted, names: Mapping[str, Collection[str]], entry: Entry) -> bool:
     """Put one key where it belongs; False if it is none of our business."""
     key, section = entry.key, entry.key.partition(".")[0]
     if key.startswith(OWN_PREFIX):
@@ -131,7 +131,7 @@ def _note_idle(found: Sorted, entry: Entry, reason: str) -> None:
     found.notes.append(f"{entry.origin}: {entry.key} means nothing here" + (f": {reason}" if reason else ""))
 
 
-def _take_own(found: Sorted, names: Mapping[str, list[str]], entry: Entry, key: str) -> None:
+def _take_own(found: Sorted, names: Mapping[str, Collection[str]], entry: Entry, key: str) -> None:
     """Put one of our own keys into the tree."""
     path = _own_path(names, key)
     if not all(path):
@@ -144,18 +144,18 @@ def _take_own(found: Sorted, names: Mapping[str, list[str]], entry: Entry, key: 
         found.own.put(path, value, entry.origin)
 
 
-def _own_path(names: Mapping[str, list[str]], key: str) -> KeyPath:
+def _own_path(names: Mapping[str, Collection[str]], key: str) -> KeyPath:
     """Split one of our keys, in which the name of a section may have dots."""
     section, _, rest = key.partition(".")
-    for name in names.get(section, ()):
-        if rest.startswith(f"{name}."):
-            return (section, name, *rest[len(name) + 1 :].split("."))
-    return tuple(key.split("."))
+    if section not in names or not rest:
+        return tuple(key.split("."))
+    name, inner = _name_and_key(names[section], rest)
+    return (section, name, *inner.split("."))
 
 
-def _take_store_key(found: Sorted, names: Mapping[str, list[str]], entry: Entry) -> None:
+def _take_store_key(found: Sorted, names: Mapping[str, Collection[str]], entry: Entry) -> None:
     """Put ``stores.<name>.<key>`` where it belongs."""
-    name, key = _store_and_key(names, entry.key)
+    name, key = _name_and_key(names["stores"], entry.key.removeprefix("stores."))
     known = (*samza_keys.OWN_STORE_KEYS, *samza_keys.ROCKSDB_OPTIONS)
     if key in known and name in found.stores:
         found.stores[name][key] = entry
@@ -176,11 +176,12 @@ def _refuse_lonely(found: Sorted, entry: Entry, name: str) -> None:
     found.problems.append(Problem(("stores", name), text, entry.origin))
 
 
-def _store_and_key(names: Mapping[str, list[str]], key: str) -> tuple[str, str]:
-    """Split ``stores.<name>.<key>``."""
-    rest = key.removeprefix("stores.")
-    for name in names["stores"]:
-        if rest.startswith(f"{name}."):
-            return name, rest[len(name) + 1 :]
-    name, _, inner = rest.partition(".")
+def _name_and_key(names: Collection[str], text: str) -> tuple[str, str]:
+    """Split ``<name>.<key>``: the longest name that is known, else up to the first dot."""
+    place = text.rfind(".")
+    while place > 0:
+        if text[:place] in names:
+            return text[:place], text[place + 1 :]
+        place = text.rfind(".", 0, place)
+    name, _, inner = text.partition(".")
     return name, inner

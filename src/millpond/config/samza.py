@@ -194,25 +194,37 @@ class _Translation:
     def changelog(self) -> None:
         """Make a section for the changelogs that the stores name, and let a store that says nothing else use it."""
         logs = {name: keys["changelog"] for name, keys in self.found.stores.items() if "changelog" in keys}
-        used: dict[str, str] = {}
+        topics: dict[tuple[str, str], str] = {}
         for store, entry in logs.items():
             if not entry.text:
                 continue
-            system, stream = _system_and_stream(entry.text)
-            self.changelog_of(store, entry, system, stream, used)
+            system, topic = self.topic(entry)
+            if (other := topics.setdefault((system, topic), store)) != store:
+                self.refuse(("stores", store), f"has the same changelog as store {other}", entry)
+            self.use_changelog(store, topic, entry)
+        self.brokers({system for system, _ in topics}, list(logs.values()))
 
-    def changelog_of(self, store: str, entry: Entry, system: str, stream: str, used: dict[str, str]) -> None:
-        """Give one store its topic."""
-        if (other := used.setdefault(entry.text, store)) != store:
-            self.refuse(("stores", store), f"has the same changelog as store {other}", entry)
-        job_level = self.text("stores.backup.factories")
-        if not job_level and "backup.factories" not in self.found.stores[store]:
+    def topic(self, entry: Entry) -> tuple[str, str]:
+        """Give the system and the topic of a changelog."""
+        system, topic = _system_and_stream(entry.text)
+        return system or self.text("job.changelog.system") or self.text("job.default.system"), topic
+
+    def use_changelog(self, store: str, topic: str, entry: Entry) -> None:
+        """Give one store its topic, and back it up there if no list says otherwise."""
+        if not self.text("stores.backup.factories") and "backup.factories" not in self.found.stores[store]:
             self.put(("stores", store, "backup"), _CHANGELOG, entry)
         self.put(("backends", _CHANGELOG, "type"), _CHANGELOG, entry)
-        self.put(("backends", _CHANGELOG, "topics", store), stream, entry)
-        system = system or self.text("job.changelog.system") or self.text("job.default.system")
-        if not self.tree.has("backends", _CHANGELOG, "bootstrap_servers") and system:
-            self.bootstrap(("backends", _CHANGELOG, "bootstrap_servers"), system)
+        self.put(("backends", _CHANGELOG, "topics", store), topic, entry)
+
+    def brokers(self, systems: set[str], entries: list[Entry]) -> None:
+        """Give the changelogs their brokers; all are in one system."""
+        path = ("backends", _CHANGELOG, "bootstrap_servers")
+        if len(systems) > 1:
+            self.refuse(
+                path, f"changelogs in several systems have no counterpart: {', '.join(sorted(systems))}", entries[0]
+            )
+        for system in systems - {""}:
+            self.bootstrap(path, system)
 
 
 def _system_and_stream(text: str) -> tuple[str, str]:
