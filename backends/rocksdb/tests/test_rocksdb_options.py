@@ -6,6 +6,7 @@ import logging
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -279,3 +280,10 @@ print(resident() - before)
 """
     said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=240)
     assert int(said.stdout) <= (64 << 20) * 1.25, said.stdout
+
+
+def test_the_readme_lists_every_option_with_what_it_takes():
+    """The table of the README is the table of the code."""
+    readme = Path(__file__).parents[1].joinpath("README.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.+?) \|", readme, re.MULTILINE))
+    assert rows == {name: option.expected for name, option in OPTIONS.items()}

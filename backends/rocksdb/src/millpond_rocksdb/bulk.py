@@ -15,7 +15,7 @@ from rocksdict import IngestExternalFileOptions, Options, Rdict, SstFileWriter
 from millpond.spi import BATCH, Change
 from millpond_rocksdb.driver_errors import translated
 
-_RUN_RECORDS = 131_072
+_RUN_RECORDS = 65_536
 _RUN_BYTES = 16 << 20
 _SORT = 16_384
 
@@ -93,7 +93,9 @@ def ascending(run: list[Change]) -> Iterable[Change]:
 
 
 def _sorted(run: list[Change]) -> Iterator[Change]:
-    latest = dict(run)
+    latest: dict[bytes, bytes | None] = {}
+    for at in range(0, len(run), _SORT):
+        latest.update(run[at : at + _SORT])
     keys = list(latest)
     pieces = [sorted(keys[at : at + _SORT]) for at in range(0, len(keys), _SORT)]
     for key in merge(*pieces):

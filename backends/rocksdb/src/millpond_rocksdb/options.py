@@ -214,7 +214,7 @@ _ALL = (
     _sized("max_log_file_size"),
     _sized("max_manifest_file_size", 64 * KIB),
     _sized("manifest_preallocation_size"),
-    _sized("delete_obsolete_files_period_micros"),
+    _database("delete_obsolete_files_period_micros", _whole(0, 1 << 62), "a whole number of microseconds"),
 )
 
 OPTIONS: Mapping[str, Option] = {option.name: option for option in _ALL}
