@@ -431,7 +431,7 @@ def test_without_a_terminal_there_is_a_line_every_few_seconds():
 
 
 def test_on_a_terminal_a_bar_comes_and_goes(monkeypatch: pytest.MonkeyPatch):
-    """The bar names task, store and backend, and the cursor is back when the task is restored."""
+    """The bar comes when a restore takes a while, names task, store and backend, and gives the cursor back."""
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "120")
     stream, clock = Terminal(), HandClock()
@@ -439,8 +439,10 @@ def test_on_a_terminal_a_bar_comes_and_goes(monkeypatch: pytest.MonkeyPatch):
 
     bar(progress(size=MIB, total=4 * MIB))
     bar(progress("routes", records=7))
+    assert "" == stream.getvalue()
     clock.now_s += 1.0
     bar(progress(size=3 * MIB, total=4 * MIB))
+    bar(progress("routes", records=8))
     bar(events.StoreRestored(**WHO, store="routes", source="archive", duration_s=1.0))
     bar(events.TaskRestored(**WHO, checkpoint=ID, duration_s=1.0))
 

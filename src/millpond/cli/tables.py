@@ -14,6 +14,7 @@ import click
 from millpond.progress.words import duration_text
 
 _GAP = "  "
+_FOLDED = 40
 _STYLES = {
     "ok": "green",
     "first": "green",
@@ -82,8 +83,8 @@ def fitting(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
 
 
 def _width(column: Column, cell: str) -> int:
-    """Give the least width of a cell: of one that folds, the longest word's, within reason."""
-    return min(24, max(map(len, cell.split()), default=0)) if column.folds else len(cell)
+    """Give the least width at which a cell reads well."""
+    return min(_FOLDED, len(cell)) if column.folds else len(cell)
 
 
 def _print_rich(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> None:

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 _Chosen = Callable[[tuple[str, str, str]], bool]
 
+QUICK_S = 0.3
+"""A store that is restored sooner has no bar: it would only flicker."""
+
 LINE_EVERY_S = 5.0
 """The shortest time between two plain lines about one store."""
 
@@ -37,6 +40,7 @@ LINE_EVERY_S = 5.0
 class _Row:
     """One store that is being restored."""
 
+    begun: float
     pace: Pace = field(factory=Pace)
     line_at: float | None = None
     bar: TaskID | None = None
@@ -87,12 +91,12 @@ class ProgressBar:
 
     def _advance(self, event: RestoreProgress) -> None:
         now = self._clock.monotonic()
-        row = self._rows.setdefault((event.job, event.task, event.store), _Row())
+        row = self._rows.setdefault((event.job, event.task, event.store), _Row(now))
         row.pace.note(now, event.records, event.size, event.total_size)
-        if self._terminal:
-            self._draw(event, row, now)
-        else:
+        if not self._terminal:
             self._write(event, row, now)
+        elif now - row.begun >= QUICK_S:
+            self._draw(event, row, now)
 
     def _write(self, event: RestoreProgress, row: _Row, now: float) -> None:
         row.line_at = now if row.line_at is None else row.line_at
