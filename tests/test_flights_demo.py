@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 import re
 import shlex
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 DEMO = Path(__file__).resolve().parents[1] / "examples" / "flights"
 sys.path.insert(0, str(DEMO))
@@ -23,6 +25,7 @@ try:
     import ledger
     import plain
     import reports
+    import run
     import screen
 finally:
     sys.path.remove(str(DEMO))
@@ -309,6 +312,17 @@ def test_plain_computation_of_three_flights():
     assert 3 == len(tables["every_flight"])
 
 
+def test_a_difference_is_shown_and_fails_the_run(tmp_path):
+    """One differing key among many equal ones is shown, and the exit code is 1, not 0."""
+    shown = io.StringIO()
+    result = compare.compare_store("EWR by_day", {"a": 1, "b": 2}, [("a", 1), ("b", 3)])
+    code = run.conclude(Console(file=shown), run.Place(tmp_path), 12, result, result.first)
+
+    assert 1 == code
+    assert "EWR by_day['b']: expected 2, found 3" in shown.getvalue()
+    assert "not restored exactly: 12 kills, 1 differences" == shown.getvalue().splitlines()[-1]
+
+
 def test_sources_are_named():
     """A recovery says local images, the backend, or how many stores came from which."""
     assert "local images" == screen.describe_sources(Counter({"local": 15}))
@@ -338,7 +352,7 @@ def run_demo(place, *options):
 
 @needs_data
 def test_a_small_run_is_restored_exactly(tmp_path):
-    """Four kills and two wiped state directories leave every key and offset equal, and commands that can look at them."""
+    """Four kills and two wiped state directories leave every key and offset equal, and the printed commands work."""
     done = run_demo(tmp_path / "flights ü", "--kills", "4")
 
     assert 0 == done.returncode, done.stdout + done.stderr

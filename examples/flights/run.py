@@ -129,7 +129,7 @@ def _demo(chosen: argparse.Namespace, console: Console) -> int:
     result, offsets = _compare(place, screen)
     console.print(f"{time.monotonic() - begin:.0f} s, set-up aside; {offsets.equal} offsets equal", markup=False)
     result.differing += offsets.differing
-    return _conclude(console, place, kills, result, offsets.first + result.first)
+    return conclude(console, place, kills, result, offsets.first + result.first)
 
 
 def _kill_and_restart(chosen: argparse.Namespace, place: Place, rows: Mapping[str, int], screen: Screen) -> int:
@@ -168,7 +168,8 @@ def _compare(place: Place, screen: Screen) -> tuple[Comparison, Comparison]:
     return keys, offsets
 
 
-def _conclude(console: Console, place: Place, kills: int, result: Comparison, first: list[str]) -> int:
+def conclude(console: Console, place: Place, kills: int, result: Comparison, first: list[str]) -> int:
+    """Say how it ended; give the exit code."""
     for difference in first:
         console.print(f"  {difference}", markup=False, soft_wrap=True)
     if result.differing:

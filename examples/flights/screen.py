@@ -44,7 +44,8 @@ class Screen:
     def killed(self, death: Death) -> None:
         """Say what a kill hit."""
         lost = ", state directory wiped" if death.wiped else ""
-        during = f"{death.during}, {death.committing} commits in flight" if death.committing else death.during
+        commits = f"{death.committing} commit{'s' * (death.committing > 1)} in flight"
+        during = f"{death.during}, {commits}" if death.committing else death.during
         self.say(f"kill {death.number:>2}  {during}: {death.uncommitted:,} rows since the last commits{lost}")
 
     def recovered(self, recovery: Recovery) -> None:
