@@ -136,7 +136,8 @@ def test_config_check_reports_every_problem(tmp_path: Path):
     assert (1, 1) == (plainly.exit_code, as_json.exit_code)
     assert f'{path}:2: job.nam: unknown key, did you mean "name"?' in plainly.stdout.splitlines()
     problems = json.loads(as_json.stdout)["problems"]
-    assert {"key": "str", "text": "str", "source": "str", "line": "int"} == shape(problems[0])
+    (misspelt,) = [problem for problem in problems if problem["key"] == "job.nam"]
+    assert {"key": "str", "text": "str", "source": "str", "line": "int"} == shape(misspelt)
     assert len(problems) == len(plainly.stdout.splitlines())
 
 
@@ -256,7 +257,7 @@ def test_verify_of_damage_ends_with_1(job: tuple[Path, list[str]], images):
 
     result = run("checkpoints", "verify", "-c", config, "-t", "EWR")
     assert 1 == result.exit_code
-    assert re.search(r"^delays +archive +missing +\d.*there is no image at", result.stdout, re.MULTILINE)
+    assert re.search(r"^delays +archive +missing +\d.*there is no complete image at", result.stdout, re.MULTILINE)
     assert "1 of 7 copies cannot be used; every store can still be restored from another" in result.stdout
 
     shutil.rmtree(config.parent / "state dir")
