@@ -100,13 +100,20 @@ class Lane:
         self._busy = False
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
-        """Do *work* after all that was submitted before."""
+        """
+        Do *work* after all that was submitted before.
+
+        Raises:
+            StoreClosedError: The job is closed; *work* will not be done.
+        """
         future: Future[T] = Future()
         with self._lock:
             self._queue.append((future, work))
-            start, self._busy = not self._busy, True
-        if start:
-            self._workers.call(self._step)
+            if not self._busy:
+                self._busy = self._workers.call_later(self._step)
+                if not self._busy:
+                    self._queue.pop()
+                    raise StoreClosedError("the job is closed")
         return future
 
     def _step(self) -> None:

@@ -371,6 +371,7 @@ def commit_policy(config: JobConfig) -> CommitPolicy:
     return CommitPolicy(
         timeout_s=commit.timeout.total_seconds(),
         tolerated_failures=commit.tolerated_failures,
+        tolerated_timeouts=commit.tolerated_timeouts,
         retain=config.checkpoint.retain,
         algorithm=config.digest,
         cleanup_wait_s=commit.startup_cleanup_timeout.total_seconds(),

@@ -46,6 +46,16 @@ class Attempt:
     _lock: threading.Lock = field(factory=threading.Lock)
     _given_up: str | None = None
     _writing: bool = False
+    _late: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        # Nobody who waits can cancel it: others wait too, and a commit is given up by its task alone.
+        self.future.set_running_or_notify_cancel()
+
+    @property
+    def late(self) -> bool:
+        """Whether it was given up because it took too long."""
+        return self._late
 
     def give_up(self, reason: str) -> bool:
         """Want this commit no longer; False if its record is already being written."""
@@ -55,6 +65,12 @@ class Attempt:
             self._given_up = self._given_up or reason
             return True
 
+    def give_up_late(self) -> bool:
+        """Want this commit no longer since it took too long; False if its record is already being written."""
+        given_up = self.give_up(f"it took longer than {self.deadline - self.started:g} s (commit.timeout)")
+        self._late = self._late or given_up
+        return given_up
+
     def check(self, now: float) -> None:
         """
         Raise once the commit is no longer wanted, or took too long.
@@ -63,7 +79,7 @@ class Attempt:
             CommitFailedError: With the reason.
         """
         if now > self.deadline:
-            self.give_up(f"it took longer than {self.deadline - self.started:g} s (commit.timeout)")
+            self.give_up_late()
         if self._given_up is not None:
             raise CommitFailedError(f"commit {self.id} was given up: {self._given_up}")
 

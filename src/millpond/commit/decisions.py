@@ -29,9 +29,15 @@ def over_the_allowance(failures: int, tolerated: int) -> bool:
     return failures > tolerated
 
 
-def superseded(ids: Sequence[CheckpointId], retain: int) -> tuple[CheckpointId, ...]:
-    """Give those of *ids*, newest first, that go beyond the *retain* newest."""
-    return tuple(ids[retain:])
+def superseded(
+    ids: Sequence[CheckpointId], retain: int, current: CheckpointId | None = None
+) -> tuple[CheckpointId, ...]:
+    """
+    Give those of *ids*, newest first, that go beyond the *retain* newest.
+
+    The *current* one, on which the next checkpoint builds, is not the newest after time travel; it stays.
+    """
+    return tuple(id for id in ids[retain:] if id != current)
 
 
 def checkpoint_markers(
@@ -74,6 +80,15 @@ def marker_problems(given: object, wanted: Collection[str]) -> str | None:
         return f"upload() gave a marker for {', '.join(surplus)}, which it was not asked for"
     wrong = [store for store, marker in given.items() if not isinstance(marker, str)]
     return f"upload() gave a marker for {wrong[0]} that is no text" if wrong else None
+
+
+def note_problem(given: object) -> str | None:
+    """Say in a sentence what is wrong with what a backend's ``snapshot`` gave; None: nothing."""
+    if not isinstance(given, Mapping):
+        return f"snapshot() gave {type(given).__name__}, not a mapping from store to marker"
+    if not all(isinstance(text, str) for pair in given.items() for text in pair):
+        return "snapshot() gave a store or a marker that is no text"
+    return None
 
 
 def outcome(error: BaseException, what: str) -> BaseException:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future, wait
+from contextlib import suppress
 
 from attrs import define, frozen
 
@@ -16,6 +17,7 @@ from millpond.commit.decisions import (
     admit,
     checkpoint_markers,
     marker_problems,
+    note_problem,
     outcome,
     over_the_allowance,
     superseded,
@@ -86,6 +88,7 @@ class CommitPolicy:
     Attributes:
         timeout_s: From this age on, a commit is given up.
         tolerated_failures: Failures in a row that are not raised to the host.
+        tolerated_timeouts: Commits in a row that may take too long before that is raised to the host.
         retain: Checkpoints that stay restorable.
         algorithm: Of digests.
         cleanup_wait_s: How long opening waits for the start-up clean-up.
@@ -93,6 +96,7 @@ class CommitPolicy:
 
     timeout_s: float = 300.0
     tolerated_failures: int = 0
+    tolerated_timeouts: int = 0
     retain: int = 1
     algorithm: str = "blake3"
     cleanup_wait_s: float = 30.0
@@ -142,7 +146,8 @@ class CommitEngine:
         last: The last published checkpoint.
         over: Why the task is over; None while it is not.
         last_error: The last failure of a commit that no later success has followed.
-        failures: How many commits in a row have failed.
+        failures: How many commits in a row have failed otherwise than by taking too long.
+        timeouts: How many commits were given up since the last success because they took too long.
     """
 
     def __init__(
@@ -158,6 +163,7 @@ class CommitEngine:
         self.over: BaseException | None = None
         self.last_error: BaseException | None = None
         self.failures = 0
+        self.timeouts = 0
         self._task = task
         self._policy = policy
         self._stores = {store.name: store for store in stores}
@@ -170,6 +176,7 @@ class CommitEngine:
         self._retained: dict[CheckpointId, Checkpoint] = {} if last is None else {last.id: last}
         self._in_flight: Attempt | None = None
         self._idle = threading.Condition()
+        self._tidying: Future[None] | None = None
         self._unraised: BaseException | None = None
         self._clock = task.job.clock
 
@@ -198,10 +205,9 @@ class CommitEngine:
         decision = admit(age, self._policy.timeout_s)
         if in_flight is None or decision is Admission.START:
             return self._start(offsets, now)
-        if decision is Admission.SKIP:
+        if decision is Admission.SKIP or self._is_tolerated(in_flight):
             self._tell(CommitSkipped(**self._where(), in_flight=in_flight.id, age_s=age or 0.0))
             return in_flight.future
-        in_flight.give_up(f"it took longer than {self._policy.timeout_s:g} s (commit.timeout)")
         raise CommitTimeoutError(
             f"commit {in_flight.id} of task {self._name!r} is in flight for {age:.1f} s, longer than commit.timeout "
             f"({self._policy.timeout_s:g} s); nothing later can be committed before it ends"
@@ -254,24 +260,52 @@ class CommitEngine:
 
     def _raise_earlier_failure(self) -> None:
         error, self._unraised = self._unraised, None
-        if error is not None and over_the_allowance(self.failures, self._policy.tolerated_failures):
+        if error is not None and self._is_too_much():
             raise error
 
+    def _is_too_much(self) -> bool:
+        policy = self._policy
+        return over_the_allowance(self.failures, policy.tolerated_failures) or over_the_allowance(
+            self.timeouts, policy.tolerated_timeouts
+        )
+
+    def _is_tolerated(self, late: Attempt) -> bool:
+        """Give up a commit that takes too long, and say whether the operator tolerates one more of that kind."""
+        late.give_up_late()
+        return not over_the_allowance(self.timeouts + 1, self._policy.tolerated_timeouts)
+
+    def _close_runs(self) -> dict[str, int]:
+        """Close the open run of every store; give the dirty ones, each with the newest run that belongs to it."""
+        try:
+            return {store.name: mark for store in self._order if store.dirty(mark := store.buffered.close_run())}
+        except StoreClosedError:
+            self._notice_failures()
+            raise
+
+    def _notice_failures(self) -> None:
+        """End the task if an engine has failed on the apply lane."""
+        failure = next((f for store in self._order if (f := store.buffered.failure) is not None), None)
+        if failure is not None and self.over is None:
+            self._break(failure)
+
     def _start(self, offsets: Mapping[SystemStreamPartition, str], now: float) -> Future[Checkpoint]:
-        marks = {store.name: mark for store in self._order if store.dirty(mark := store.buffered.close_run())}
+        marks = self._close_runs()
         if not marks and self.last is not None and self._is_current(self.last, offsets):
             return _done(self.last)
         attempt = self._freeze(offsets, marks, now)
-        self._in_flight = attempt
         try:
+            self._in_flight = attempt
             self._note(attempt)
             if marks:
                 self._task.apply_lane.submit(lambda: self._stage_images(attempt))
             else:
                 self._task.commit_lane.submit(lambda: self._run(attempt))
         except BaseException:
-            # Interrupted before a lane had it: the closed runs belong to the next commit.
+            # Interrupted: the closed runs belong to the next commit. A lane that has this one already gives it up.
+            attempt.give_up("the host was interrupted")
             self._end(attempt)
+            with suppress(StoreClosedError):
+                self._task.commit_lane.submit(lambda: self._abandon(attempt))
             raise
         return attempt.future
 
@@ -293,7 +327,7 @@ class CommitEngine:
         for backup in self._task.backups:
             if attempt.marks and self._dirty_for(backup, attempt):
                 try:
-                    attempt.notes[backup.key] = backup.manager.snapshot(attempt.id)
+                    attempt.notes[backup.key] = _noted(backup, attempt)
                 except Exception as error:  # a plugin's own: it fails this commit and nothing else
                     attempt.error = outcome(error, f"snapshot of backend {backup.name!r}")
                     return
@@ -311,7 +345,10 @@ class CommitEngine:
         except BaseException as error:  # noqa: BLE001 - told on the commit lane, where a commit ends
             attempt.error = outcome(error, "making the images")
         attempt.phases_s["image"] = self._clock.monotonic() - begun
-        self._task.commit_lane.submit(lambda: self._run(attempt))
+        try:
+            self._task.commit_lane.submit(lambda: self._run(attempt))
+        except StoreClosedError as error:  # the job was closed over it, and its threads have ended
+            self._fail(attempt, error)
 
     def _stage_image(self, attempt: Attempt, store: CommittedStore) -> None:
         attempt.check(self._clock.monotonic())
@@ -335,8 +372,10 @@ class CommitEngine:
             self._fail(attempt, error)
             return
         try:
-            self._advance(attempt, checkpoint)
-            attempt.future.set_result(checkpoint)
+            try:
+                self._advance(attempt, checkpoint)
+            finally:
+                attempt.future.set_result(checkpoint)  # it has happened, whatever comes after it
             self._clean(attempt)
         except BaseException as error:  # noqa: BLE001 - nobody expected it: the task's health shows it
             self._break(error)
@@ -400,8 +439,9 @@ class CommitEngine:
             attempt.check(self._clock.monotonic())
             try:
                 hook()
-            except Exception as error:
-                raise outcome(error, f"the before_publish hook {_name_of(hook)}") from error
+            except BaseException as error:
+                told = outcome(error, f"the before_publish hook {_name_of(hook)}")
+                raise told from told.__cause__  # never from itself
 
     def _upload(self, attempt: Attempt) -> None:
         """Let every backend with dirty stores upload, side by side; raise the first failure of a required one."""
@@ -413,9 +453,14 @@ class CommitEngine:
             futures = [self._task.uploads.submit(lambda b=backup: self._upload_to(b, attempt)) for backup in called]  # type: ignore[misc]
             errors = [future.result() for future in futures]
         attempt.phases_s["upload"] = self._clock.monotonic() - begun
-        for backup, error in zip(called, errors, strict=True):
-            if error is not None and (backup.required or isinstance(error, FencedError)):
-                raise outcome(error, f"upload to backend {backup.name!r}") from error
+        fatal = [
+            (not isinstance(error, FencedError), backup.name, error)
+            for backup, error in zip(called, errors, strict=True)
+            if error is not None and (backup.required or isinstance(error, FencedError))
+        ]
+        if fatal:
+            _, name, first = min(fatal, key=lambda one: one[0])  # a new owner outweighs a backend that is down
+            raise outcome(first, f"upload to backend {name!r}")
         for backup, error in zip(called, errors, strict=True):
             if error is not None:
                 attempt.failed |= {f"{backup.key}\0{store}" for store in self._dirty_for(backup, attempt)}
@@ -431,7 +476,7 @@ class CommitEngine:
             )
             if problem := marker_problems(given, stores):
                 raise ConfigError(f"backend {backup.name!r} broke its contract: {problem}")  # noqa: TRY301
-        except Exception as error:  # noqa: BLE001 - a plugin's own: it fails this commit, or this backend's part
+        except BaseException as error:  # noqa: BLE001 - a plugin's own: it fails this commit, or this backend's part
             return error
         attempt.uploaded[backup.key] = dict(given)
         duration_s = self._clock.monotonic() - begun
@@ -485,18 +530,20 @@ class CommitEngine:
             self._task.manager.write(self._task.claim, checkpoint, after=self._newest)
         except (FencedError, ConfigError, FormatError):
             raise
-        except Exception as error:  # noqa: BLE001 - any other error may come after the effect
+        except BaseException as error:  # noqa: BLE001 - any other error may come after the effect
             self._read_back(attempt, checkpoint, error)
         finally:
             attempt.phases_s["write"] = self._clock.monotonic() - begun
 
-    def _read_back(self, attempt: Attempt, checkpoint: Checkpoint, error: Exception) -> None:
+    def _read_back(self, attempt: Attempt, checkpoint: Checkpoint, error: BaseException) -> None:
         """Return if *checkpoint* was written in spite of *error*; else raise."""
         try:
             written = self._is_written(checkpoint)
         except FencedError:
+            # It may have been written before the new owner claimed, who then builds on what it names: all of it stays.
+            self._doubtful.append(attempt)
             raise
-        except Exception as second:  # noqa: BLE001 - not known is an outcome of its own
+        except BaseException as second:  # noqa: BLE001 - not known is an outcome of its own
             self._unsettled = Unsettled(attempt, checkpoint)
             unknown = CommitUnknownError(
                 f"nobody knows whether commit {checkpoint.id} of task {self._name!r} was written: {error}; reading it "
@@ -544,7 +591,7 @@ class CommitEngine:
         self.last = checkpoint
         self._newest = checkpoint.id
         self._retained[checkpoint.id] = checkpoint
-        self.failures, self.last_error, self._unraised = 0, None, None
+        self.failures, self.timeouts, self.last_error, self._unraised = 0, 0, None, None
         for name, image in attempt.images.items():
             self._stores[name].stale_images = self._stores[name].image is not image
             self._stores[name].image = image
@@ -562,7 +609,7 @@ class CommitEngine:
         )
 
     def _advance_store(self, store: CommittedStore, attempt: Attempt, checkpoint: Checkpoint) -> None:
-        previous, store.mark = store.mark, attempt.marks.get(store.name, store.mark)
+        store.mark = attempt.marks.get(store.name, store.mark)
         for key in store.backends:
             marker = checkpoint.markers.get(key, {}).get(store.name)
             if marker is None:
@@ -573,7 +620,7 @@ class CommitEngine:
                 store.backed[key] = Backed(checkpoint.id, marker, store.mark)
             else:
                 store.backed[key].id = checkpoint.id
-        if store.mark != previous:
+        if store.name in attempt.marks:
             store.buffered.forget(min((held.mark for held in store.backed.values()), default=store.mark))
 
     def _miss(self, store: CommittedStore, key: str) -> None:
@@ -599,7 +646,7 @@ class CommitEngine:
             dropped, retained = self._drop_records()
         except FencedError:
             raise
-        except Exception as error:  # noqa: BLE001 - the commit has happened; tidying may wait
+        except BaseException as error:  # noqa: BLE001 - the commit has happened; tidying may wait
             self._tell(CleanupFailed(**self._where(), backend="", error=error))
             return
         reached("commit.before-cleanup")
@@ -616,26 +663,36 @@ class CommitEngine:
     ) -> None:
         begun = self._clock.monotonic()
         written = {checkpoint.id for checkpoint in retained}
+        self._forget_lost_bases(backup, retained)
         try:
             for attempt in doubtful:
                 if attempt.id not in written:
                     backup.manager.abandon(attempt.id)
             backup.manager.cleanup(retained)
-        except Exception as error:  # noqa: BLE001 - the commit has happened; tidying may wait
+        except BaseException as error:  # noqa: BLE001 - the commit has happened; tidying may wait
             self._tell(CleanupFailed(**self._where(), backend=backup.name, error=error))
             return
         duration_s = self._clock.monotonic() - begun
         self._tell(CleanedUp(**self._where(), backend=backup.name, duration_s=duration_s, dropped=dropped))
 
+    def _forget_lost_bases(self, backup: Backup, retained: Sequence[Checkpoint]) -> None:
+        """Build on no marker of *backup* that no retained checkpoint has: its clean-up removes what that names."""
+        kept = {item for checkpoint in retained for item in checkpoint.markers.get(backup.key, {}).items()}
+        for store in self._order:
+            held = store.backed.get(backup.key)
+            if held is not None and (store.name, held.marker) not in kept:
+                del store.backed[backup.key]
+
     def _drop_records(self) -> tuple[tuple[CheckpointId, ...], list[Checkpoint]]:
         """Drop the records beyond ``retain``, then look at the pins, and give all that must stay restorable."""
         manager, task = self._task.manager, self._task.claim.task
         ids = manager.ids(task)
-        dropped = superseded(ids, self._policy.retain)
+        current = set() if self.last is None else {self.last.id}
+        dropped = superseded(ids, self._policy.retain, *current)
         if dropped:
             manager.delete(self._task.claim, dropped)
         # In this order: a pin that was set before the record went is seen here; one set later finds no record.
-        kept = sorted({*ids[: self._policy.retain], *manager.pins(task).values()}, reverse=True)
+        kept = sorted({*ids[: self._policy.retain], *manager.pins(task).values(), *current}, reverse=True)
         self._retained = {id: self._retained.get(id) or manager.read(task, id) for id in kept}
         return dropped, list(self._retained.values())
 
@@ -654,19 +711,28 @@ class CommitEngine:
     def _fail(self, attempt: Attempt, error: BaseException) -> None:
         """Tell the host that *attempt* did not happen, or that nobody knows; undo what can be undone."""
         told = outcome(error, f"commit {attempt.id} of task {self._name!r}")
-        unknown = isinstance(told, CommitUnknownError)
-        self.failures += 1
+        if attempt.late:
+            self.timeouts += 1
+        else:
+            self.failures += 1
         self.last_error = self._unraised = told
+        try:
+            self._conclude(attempt, told)
+        except BaseException as unexpected:  # noqa: BLE001 - nobody expected it: the task's health shows it
+            self.over = self.over or unexpected
+        finally:
+            self._end(attempt)
+            attempt.future.set_exception(told)
+
+    def _conclude(self, attempt: Attempt, told: BaseException) -> None:
+        unknown = isinstance(told, CommitUnknownError)
         self._tell(CommitFailed(**self._where(), id=attempt.id, error=told, unknown=unknown))
         if isinstance(told, FencedError):
-            self.over = told
-            self._tell(TaskFenced(**self._where(), error=told))
-        elif any(store.buffered.failure is not None for store in self._order):
             self._break(told)
+        else:
+            self._notice_failures()
         if not self._may_be_written(attempt):
             self._abandon(attempt)
-        self._end(attempt)
-        attempt.future.set_exception(told)
 
     def _may_be_written(self, attempt: Attempt) -> bool:
         unsettled = self._unsettled is not None and self._unsettled.attempt is attempt
@@ -677,16 +743,21 @@ class CommitEngine:
             if self._dirty_for(backup, attempt):
                 try:
                     backup.manager.abandon(attempt.id)
-                except Exception as error:  # noqa: BLE001 - best effort: cleanup finds the rest
+                except BaseException as error:  # noqa: BLE001 - best effort: cleanup finds the rest
                     self._tell(CleanupFailed(**self._where(), backend=backup.name, error=error))
         for name, image in attempt.images.items():
             if image is not self._stores[name].image:
                 discard(image)
 
     def _break(self, error: BaseException) -> None:
-        self.over = self.over or error
+        """End the task: nothing is written for it any more."""
         self.last_error = error
-        self._tell(TaskFailed(**self._where(), error=error))
+        if isinstance(error, FencedError):
+            self.over = error
+            self._tell(TaskFenced(**self._where(), error=error))
+        else:
+            self.over = self.over or error
+            self._tell(TaskFailed(**self._where(), error=error))
 
     def _end(self, attempt: Attempt) -> None:
         with self._idle:
@@ -707,14 +778,16 @@ class CommitEngine:
         The clean-up is awaited for the policy's time; after that it goes on by itself.
         """
         for backup in self._task.backups:
-            for name in backup.manager.init(self.last):
-                if name in self._stores:
+            for name in _unsent(backup, self.last):
+                if name in self._stores and backup.key in self._stores[name].backends:
                     self._stores[name].unsent.add(backup.key)
         reached("restore.before-cleanup")
-        tidy = self._task.commit_lane.submit(self._clean_at_start)
+        self._tidying = tidying = self._task.commit_lane.submit(self._clean_at_start)
         try:
-            tidy.result(self._policy.cleanup_wait_s)
+            tidying.result(self._policy.cleanup_wait_s)
         except TimeoutError as error:
+            if tidying.done():
+                raise
             self._tell(CleanupFailed(**self._where(), backend="", error=error))
 
     def _clean_at_start(self) -> None:
@@ -726,14 +799,17 @@ class CommitEngine:
         """
         Give up a commit in flight unless it is being written, and wait at most *timeout_s* seconds for its end.
 
-        False when it still had not ended. Idempotent.
+        False when it still had not ended, or the clean-up at the start had not. Idempotent.
         """
+        deadline = time.monotonic() + timeout_s
         self.over = self.over or StoreClosedError(f"task {self._name!r} is closed")
         attempt = self._in_flight
         if attempt is not None:
             attempt.give_up("the task was closed")
         with self._idle:
-            return self._idle.wait_for(lambda: self._in_flight is None, timeout_s)
+            idle = self._idle.wait_for(lambda: self._in_flight is None, timeout_s)
+        tidying = [] if self._tidying is None else [self._tidying]
+        return idle and not wait(tidying, max(0.0, deadline - time.monotonic())).not_done
 
     @property
     def _name(self) -> str:
@@ -744,6 +820,24 @@ class CommitEngine:
 
     def _tell(self, event: Event) -> None:
         self._task.job.listener(event)
+
+
+def _noted(backup: Backup, attempt: Attempt) -> Mapping[str, str]:
+    """Let *backup* take its note of the commit, and check it."""
+    given = backup.manager.snapshot(attempt.id)
+    if problem := note_problem(given):
+        raise ConfigError(f"backend {backup.name!r} broke its contract: {problem}")
+    return dict(given)
+
+
+def _unsent(backup: Backup, last: Checkpoint | None) -> list[str]:
+    """Begin with *backup*; give the stores that it names as not yet sent."""
+    given = backup.manager.init(last)
+    if isinstance(given, str) or not isinstance(given, Collection):
+        raise ConfigError(
+            f"backend {backup.name!r} broke its contract: init() gave {type(given).__name__}, not names of stores"
+        )
+    return list(given)
 
 
 def _done(checkpoint: Checkpoint) -> Future[Checkpoint]:

@@ -75,17 +75,52 @@ class Faults:
     calls: Counter[str] = field(factory=Counter)
     arguments: dict[str, list[Any]] = field(factory=dict)
     _waiting: dict[str, list[Fault | None]] = field(factory=dict)
-    _lock: threading.Lock = field(factory=threading.Lock)
+    _gates: list[threading.Event] = field(factory=list)
+    _lock: threading.RLock = field(factory=threading.RLock)
+    _called: threading.Condition = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._called = threading.Condition(self._lock)
 
     def add(self, verb: str, *faults: Fault | None) -> None:
         """Let the next calls of *verb* go wrong as *faults* have it, one each; None: goes well."""
         with self._lock:
             self._waiting.setdefault(verb, []).extend(faults)
 
+    def clear(self) -> None:
+        """Forget the faults that still wait for their call."""
+        with self._lock:
+            self._waiting.clear()
+
+    def hang(self, verb: str) -> threading.Event:
+        """Let the next call of *verb* wait; give what lets it go on."""
+        gate = threading.Event()
+        self.add(verb, Fault(gate=gate))
+        self._gates.append(gate)
+        return gate
+
+    def release(self) -> None:
+        """Forget the faults, and let all calls that wait at :meth:`hang` go on."""
+        self.clear()
+        for gate in self._gates:
+            gate.set()
+
+    def await_call(self, verb: str, count: int = 1, timeout_s: float = 30.0) -> None:
+        """
+        Wait until *verb* was called *count* times in all, at most *timeout_s* seconds.
+
+        Raises:
+            TransientError: It was not.
+        """
+        with self._called:
+            if not self._called.wait_for(lambda: self.calls[verb] >= count, timeout_s):
+                raise TransientError(f"{verb} was called {self.calls[verb]} times in {timeout_s:g} s, not {count}")
+
     def around(self, verb: str, call: Callable[[], T], argument: Any = None) -> T:
         """Do *call*, the next of *verb*."""
-        with self._lock:
+        with self._called:
             self.calls[verb] += 1
+            self._called.notify_all()
             self.arguments.setdefault(verb, []).append(argument)
             waiting = self._waiting.get(verb)
             fault = waiting.pop(0) if waiting else None

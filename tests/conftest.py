@@ -1,0 +1,24 @@
+"""What several test modules share."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import engines  # noqa: E402 - it lies beside this file
+
+
+@pytest.fixture
+def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[engines.Rig]:
+    """A job made by hand, with faults; everything is closed in the end."""
+    made = engines.Rig(tmp_path)
+    monkeypatch.setattr("millpond.job.SystemClock", lambda: made.clock)
+    yield made
+    for faults in (made.records, *made.faults.values()):
+        faults.release()
+    made.close()
