@@ -54,22 +54,19 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def run(config: Path, until: int, *point: str) -> tuple[int, int | None, int]:
-    """Run the program; give its exit code, where it resumed, and the last offset that it called durable."""
+def run_until_killed(config: Path, until: int, point: str, passes: int) -> tuple[int, int]:
+    """Run the program in a child that dies at *point*; give where it resumed, and the last offset called durable."""
     done = subprocess.run(
-        [sys.executable, str(PROGRAM), str(config), str(until), *point],
+        [sys.executable, str(PROGRAM), str(config), str(until), point, str(passes)],
         capture_output=True,
         text=True,
         timeout=100,
         check=False,
     )
-    assert done.returncode in (0, -signal.SIGKILL), done.stderr
-    lines = [line.split() for line in done.stdout.splitlines()]
-    resumed = [int(words[1]) for words in lines if words[0] == "resumed"]
-    durable = [int(words[1]) for words in lines if words[0] == "durable"]
-    if lines and lines[-1] == ["done"]:
-        durable.append(until)
-    return done.returncode, resumed[0] if resumed else None, max(durable, default=0)
+    assert done.returncode == -signal.SIGKILL, done.stderr or "the point was not reached"
+    said = dict.fromkeys(("resumed", "durable"), 0)
+    said.update({word: int(number) for word, number in map(str.split, done.stdout.splitlines())})
+    return said["resumed"], said["durable"]
 
 
 def restored(config: Path) -> tuple[int, dict[str, dict[str, object]]]:
@@ -93,22 +90,20 @@ def leftovers(root: Path) -> list[str]:
 @pytest.mark.parametrize("point", POINTS)
 def test_a_job_killed_at_a_point_resumes_exactly(config: Path, point: str, wiped: bool) -> None:
     """Whatever step it dies at, nothing durable is lost, and every store is what its offsets say."""
-    assert (0, 0, 100) == run(config, 100)
-    passes = random.Random(point).randrange(3) if not point.startswith("restore") else 0
-
+    assert 0 == killed_job.run(str(config), 100)
     if point == "restore.store-filled":
         shutil.rmtree(config.parent / "state dir")  # else every store comes from its local image
+    passes = random.Random(point).randrange(3) if not point.startswith("restore") else 0
 
-    code, resumed, durable = run(config, 300, point, str(passes))
+    resumed, durable = run_until_killed(config, 300, point, passes)
 
-    assert -signal.SIGKILL == code, "the point was not reached"
-    assert resumed in (None, 100)
+    assert resumed in (0, 100)
     if wiped:
         shutil.rmtree(config.parent / "state dir")
     offset, stores = restored(config)
     assert max(100, durable) <= offset <= 300
     assert killed_job.expected(offset) == stores
-    assert (0, offset, 400) == run(config, 400)
+    assert offset == killed_job.run(str(config), 400)
     assert (400, killed_job.expected(400)) == restored(config)
     assert [] == leftovers(config.parent)
 

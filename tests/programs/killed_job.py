@@ -38,8 +38,8 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-def run(config: str, until: int) -> None:
-    """Process the records up to *until*, with a commit now and then."""
+def run(config: str, until: int) -> int:
+    """Process the records up to *until*, with a commit now and then; give where it resumed."""
     with millpond.open_job(config) as job, job.open_task(TASK) as task:
         stores = {name: task.store(name) for name in ("counts", "seen", "open")}
         begin = int(task.offsets.get(SOURCE, -1)) + 1
@@ -53,6 +53,7 @@ def run(config: str, until: int) -> None:
             elif number % 40 == 13:
                 task.commit()  # in the background, and nobody is told
     say("done")
+    return begin
 
 
 if __name__ == "__main__":

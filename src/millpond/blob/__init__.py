@@ -1,0 +1,1 @@
+"""What every object-store backend shares, above one small role: a driver is only a :class:`~millpond.blob.store.BlobStore`."""
