@@ -196,6 +196,13 @@ def test_the_order_of_factories_is_samzas(
     assert (backup, restore) == (store.backup, store.restore)
 
 
+def test_an_empty_list_of_the_job_disables_nothing() -> None:
+    """A blank list for the whole job counts as absent: the only backend stays every store's."""
+    lists = {"stores__backup__factories": "", "stores__restore__factories": ""}
+
+    assert ("disk",) == loaded(**DISK, **V2, **lists, stores__delays__changelog=None).stores["delays"].backup
+
+
 def test_an_empty_list_of_a_store_means_no_backup() -> None:
     """A store whose own list is empty has no backup, and has to say that it is ephemeral."""
     empty = {"stores__delays__backup__factories": ""}

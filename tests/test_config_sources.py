@@ -224,6 +224,24 @@ def test_a_variable_finds_a_name_whatever_its_case(tmp_path: Path) -> None:
     assert "json" == config.stores["Delays"].value
 
 
+def test_a_variable_finds_a_name_with_a_dash() -> None:
+    """No variable can have a dash in its name: an underscore stands for it."""
+    source = {**SMALL, "backends": {"my-log": {"type": "memory"}}}
+
+    assert not load(source, {"MILLPOND_BACKENDS__MY_LOG__REQUIRED": "false"}).backends["my-log"].required
+
+
+def test_a_path_in_a_variable_starts_at_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only what stands in a file starts at the file."""
+    (tmp_path / "job.toml").write_text(SMALL_TOML)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+    config = load(tmp_path / "job.toml", {"MILLPOND_JOB__STATE_DIR": "/var/x", "MILLPOND_CHECKPOINT__PATH": "records"})
+
+    assert Path("here/records") == config.checkpoint.settings.path.absolute().relative_to(tmp_path)  # type: ignore[attr-defined]
+
+
 def test_higher_sources_win_leaf_by_leaf(tmp_path: Path) -> None:
     """The environment wins over the file, and leaves alone what it does not say."""
     path = tmp_path / "job.toml"
@@ -395,7 +413,21 @@ y = 2
 
 KEYS = st.sampled_from(["a", "b-c", "D_1", '"x.y"', "'z # ='", '"\\u00e9\\""', '""'])
 SCALARS = st.sampled_from(
-    ["1", "true", "2.5e3", '"t # ]"', "'lit'", '"""a\n"b"""', "'''c\n#'''", "1979-05-27 07:32:00", "[]", "{}", '"\\\\"']
+    [
+        '"""a"""""',
+        "'''a'''''",
+        "1",
+        "true",
+        "2.5e3",
+        '"t # ]"',
+        "'lit'",
+        '"""a\n"b"""',
+        "'''c\n#'''",
+        "1979-05-27 07:32:00",
+        "[]",
+        "{}",
+        '"\\\\"',
+    ]
 )
 VALUES = st.recursive(
     SCALARS,

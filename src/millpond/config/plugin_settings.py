@@ -23,18 +23,17 @@ def anchor_paths(
 
     A job that is started from another folder must find the same records.
     """
-    anchored = dict(table)
-    for key, value in table.items():
-        if (
-            folder is None
-            or not isinstance(value, str)
-            or not value
-            or tree.origin((*path, key)).source != tree.base.source
-        ):
-            continue
-        if Path in field_types(cls, key) and not value.startswith("~") and "\0" not in value:
-            anchored[key] = folder / value
-    return anchored
+    if folder is None:
+        return dict(table)
+    own = {key for key in table if tree.origin((*path, key)).source == tree.base.source}
+    return {key: _anchored(value, cls, key, folder) if key in own else value for key, value in table.items()}
+
+
+def _anchored(value: object, cls: type[Any], key: str, folder: Path) -> object:
+    """Give *value*, or the path that it stands for in a file of *folder*."""
+    if not isinstance(value, str) or Path not in field_types(cls, key):
+        return value
+    return value if not value or value.startswith("~") or "\0" in value else folder / value
 
 
 def secrets_of(table: Mapping[str, object], cls: type[Any]) -> set[str]:
