@@ -379,6 +379,19 @@ def test_a_job_that_forgets_fails(tmp_path):
 
 
 @needs_data
+def test_two_runs_keep_out_of_each_others_way(tmp_path):
+    """A second run in the same directory is refused, and removes nothing."""
+    place = run.Place(tmp_path)
+    with place.alone():
+        place.write_config("1s")
+        done = run_demo(tmp_path)
+
+    assert 1 == done.returncode
+    assert "another run is using" in done.stdout
+    assert place.config.is_file()
+
+
+@needs_data
 def test_a_directory_of_something_else_is_left_alone(tmp_path):
     """The demo removes nothing from a directory that an earlier run did not leave."""
     (tmp_path / "letter").write_text("keep me")

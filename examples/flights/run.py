@@ -9,7 +9,8 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from string import Template
@@ -17,6 +18,7 @@ from string import Template
 from attrs import frozen
 from child import Child
 from compare import Comparison, compare_offset, compare_store
+from filelock import FileLock, Timeout
 from flights import ORIGINS, NoDataError, find_data, read_after, read_departures, stream_file, write_streams
 from job import source_of
 from kills import plan_kills
@@ -31,6 +33,7 @@ import millpond
 
 HERE = Path(__file__).resolve().parent
 CHECKOUT = HERE.parents[1]
+LOCK = ".lock"
 LEAST_SECONDS_A_KILL = 1.0  # a small run is slowed down to this, so that there is something left to kill
 
 
@@ -71,6 +74,25 @@ class Place:
         directories = (self.root / name for name in ("state", "backup", "records"))
         return (*directories, self.streams, self.log, self.ledger, self.config)
 
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """
+        Keep other runs out of this directory.
+
+        Raises:
+            RunError: One is there.
+        """
+        self.root.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(self.root / LOCK, timeout=0)
+        try:
+            lock.acquire()
+        except Timeout:
+            raise RunError(f"another run is using {self.root}: wait for it, or choose another with --keep") from None
+        try:
+            yield
+        finally:
+            lock.release()
+
     def clear(self) -> None:
         """
         Remove what an earlier run left.
@@ -78,11 +100,11 @@ class Place:
         Raises:
             RunError: The directory holds something else.
         """
-        if self.root.is_dir() and any(self.root.iterdir()) and not self.config.is_file():
+        others = [path for path in self.root.iterdir() if path.name != LOCK]
+        if others and not self.config.is_file():
             raise RunError(f"{self.root} is neither empty nor left by an earlier run: choose another with --keep")
         for part in self.parts:
             _remove(part)
-        self.root.mkdir(parents=True, exist_ok=True)
 
     def write_config(self, interval: str) -> None:
         """Fill in the template beside this file."""
@@ -104,8 +126,10 @@ def main() -> int:
     """Run the demo; 0: restored exactly, 1: not, 2: it could not begin."""
     chosen = _arguments()
     console = Console(highlight=False)
+    place = Place(chosen.keep.resolve())
     try:
-        return _demo(chosen, console)
+        with place.alone():
+            return _demo(chosen, place, console)
     except NoDataError as error:
         console.print(str(error), markup=False)
         return 2
@@ -114,8 +138,7 @@ def main() -> int:
         return 1
 
 
-def _demo(chosen: argparse.Namespace, console: Console) -> int:
-    place = Place(chosen.keep.resolve())
+def _demo(chosen: argparse.Namespace, place: Place, console: Console) -> int:
     place.clear()
     place.write_config(chosen.interval)
     rows = write_streams(islice(read_departures(find_data()), chosen.rows), place.streams)
