@@ -114,7 +114,7 @@ class BlobStore(ABC):
     """
     An object store, or a file system that behaves as one, below one root that the driver was given.
 
-    Keys are relative to that root: non-empty parts of letters, digits and ``! - _ . + ( )`` with ``/`` between them,
+    Keys are relative to that root: non-empty parts of letters, digits and ``! - _ . + % @ ( )`` with ``/`` between them,
     no part is ``.`` or ``..``, and no key is a folder of another. Any thread may call; every call ends in bounded time.
     Errors: StateNotFoundError for an object that is not there, TransientError for what may go away, AccessDeniedError
     with the permission that is missing, ConfigError for what the operator has to correct. Retries of the driver's SDK
