@@ -192,8 +192,22 @@ def test_run_that_the_index_never_saw_hides_what_lingers_in_it() -> None:
     assert store.get(b"b") is None  # a miss over two runs builds the index
     store.put(b"a", b"new")
     store.close_run()
-    lane.drain()
+    store.put(b"c", b"keeps waiting")
+    store.close_run()
+    for _ in range(3):
+        lane.step()
     assert store.get(b"a") == b"new"
+
+
+def test_run_that_nobody_read_stays_visible_while_it_waits() -> None:
+    """Of two runs that no index holds, applying the older one does not hide the younger one."""
+    lane = SteppedLane()
+    store = make_store(lane)
+    for name in (b"a", b"b"):
+        store.put(name, b"1")
+        store.close_run()
+    lane.step()
+    assert (store.get(b"b"), store.get(b"a")) == (b"1", b"1")
 
 
 def test_miss_asks_the_engine_once() -> None:
@@ -565,6 +579,25 @@ def test_scan_shows_the_moment_of_the_call() -> None:
     assert list(down) == sorted(expected.items(), reverse=True)
     assert list(part) == within
     assert list(part_down) == within[::-1]
+
+
+def test_scan_lays_few_changes_over_many_entries() -> None:
+    """A scan over a large engine with a few replaced, new and deleted keys is right in both directions."""
+    lane = SteppedLane()
+    store = make_store(lane)
+    fill(store, range(0, 10_000, 2))
+    store.close_run()
+    lane.drain()
+    expected = {key(n): b"v" for n in range(0, 10_000, 2)}
+    for number in range(0, 10_000, 501):
+        store.put(key(number), b"changed")
+        expected[key(number)] = b"changed"
+    for number in (0, 2_000, 2_002, 9_998):
+        store.delete(key(number))
+        del expected[key(number)]
+    store.delete(key(7))
+    assert list(store.scan()) == sorted(expected.items())
+    assert list(store.scan(reverse=True)) == sorted(expected.items(), reverse=True)
 
 
 def test_scan_of_an_empty_range_is_empty() -> None:

@@ -123,6 +123,10 @@ class BufferMachine(RuleBasedStateMachine):
         assert self.store.get_many(wanted) == [self.model.get(key) for key in wanted]
 
     @rule()
+    def get_all(self) -> None:
+        assert self.store.get_many(KEYS) == [self.model.get(key) for key in KEYS]
+
+    @rule()
     def close_run(self) -> None:
         mark = self.store.close_run()
         if mark == self.marks[-1][0]:

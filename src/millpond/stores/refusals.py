@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from reprlib import Repr
+
 from millpond.errors import MillpondError
 
 _SHOWN = 60
+_SHORT = Repr()
+_SHORT.maxlevel = 3
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = _SHOWN
 
 
 class RecordTooLargeError(MillpondError, ValueError):
@@ -29,11 +34,14 @@ class RecordTooLargeError(MillpondError, ValueError):
 
 
 def shortened(value: object) -> str:
-    """Give ``repr(value)``, cut to a length that fits a message."""
-    if isinstance(value, (bytes, str)) and len(value) > _SHOWN:  # a huge repr would cost more than the put
+    """Give ``repr(value)``, cut to a length that fits a message, at a cost that does not grow with the value."""
+    if isinstance(value, (bytes, str)) and len(value) > _SHOWN:
         return f"{value[:_SHOWN]!r}… ({len(value)} long)"
-    text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    try:
+        text = _SHORT.repr(value)
+    except ValueError as error:  # a number of more digits than Python shows
+        return f"<{type(value).__name__}: {error}>"
+    return text if len(text) <= 2 * _SHOWN else f"{text[: 2 * _SHOWN]}…"
 
 
 def not_bytes(store: str, side: str, value: object) -> TypeError:

@@ -93,7 +93,7 @@ class IntSerde:
 
 
 class JsonSerde:
-    """JSON of dict with text keys, list, str, int of 64 bits, finite float, bool and None, and of nothing else."""
+    """JSON of dict with text keys, list, str, int, finite float, bool and None, and of nothing else."""
 
     name = "json"
 
@@ -117,8 +117,9 @@ class MsgspecSerde:
     """
     MessagePack by msgspec.
 
-    Without a type it takes what JSON takes, and bytes, any float, aware datetimes, and dict keys that are no text. With
-    one, such as a ``msgspec.Struct`` or an attrs class, it takes and gives back values of that type, as msgspec does.
+    Without a type it takes what JSON takes (int up to 64 bits), and bytes, any float, aware datetimes, and dict keys
+    that are no text. With one, such as a ``msgspec.Struct`` or an attrs class, it takes and gives back values of that
+    type, as msgspec does.
     """
 
     name = "msgspec"
