@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -281,6 +282,9 @@ def test_every_copy_is_tried_by_itself(job: tuple[Path, list[str]], images):
     _flip_a_bit(images(root / "archive", "delays")[-1])
     shutil.rmtree(images(root / "archive", "raw")[-1])
 
+    with JobReader(config) as reader:
+        (damaged,) = [finding for finding in verify(reader, "EWR") if finding.state == "corrupt"]
+    assert re.match(r"\d+\.sst is damaged: its digest is", damaged.detail)  # not where it lay meanwhile
     assert {
         ("delays", "local"): "ok",
         ("delays", "archive"): "corrupt",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn, cast
@@ -10,7 +11,7 @@ from attrs import evolve
 
 from millpond.checkpoint import Checkpoint, CheckpointId
 from millpond.config import StoreConfig
-from millpond.errors import ConfigError, StateNotFoundError, TransientError
+from millpond.errors import ConfigError, MillpondError, StateCorruptError, StateNotFoundError, TransientError
 from millpond.local import TaskDirectory, read_manifest
 from millpond.opening import properties, restore_policy
 from millpond.plugins import engine_class
@@ -41,10 +42,23 @@ def open_store(
     """
     reader.check_task(task)
     configured = reader.store(store)
-    with reader.workplace(task) as workplace:
+    with reader.workplace(task) as workplace, relative_paths(workplace):
         id, image = _restore_newest(reader, task, configured, at, workplace)
         with opened_image(image, configured, workplace) as engine:
             yield id, _key_value_store(reader, configured, engine)
+
+
+@contextmanager
+def relative_paths(workplace: TaskDirectory) -> Iterator[None]:
+    """Take the paths of *workplace* out of the block's errors: they are gone when somebody reads of them."""
+    try:
+        yield
+    except (StateCorruptError, StateNotFoundError) as error:
+        folder = re.compile(re.escape(str(workplace.root)) + r"/images/[^/]+/[^/]+/")
+        for each in (error, error.__cause__):
+            if isinstance(each, MillpondError):
+                each.args = (folder.sub("", str(each)),)
+        raise
 
 
 def restore_one(

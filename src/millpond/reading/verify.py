@@ -18,7 +18,7 @@ from millpond.errors import (
 )
 from millpond.local import TaskDirectory, verify_files
 from millpond.reading.job import JobReader
-from millpond.reading.stores import opened_image, restore_one
+from millpond.reading.stores import opened_image, relative_paths, restore_one
 from millpond.restore.plan import v1_turned
 
 State = Literal["ok", "absent", "missing", "corrupt", "unreadable", "unreachable"]
@@ -171,7 +171,7 @@ def _restore_copy(
 ) -> int:
     """Restore the store from *backend* alone, open it, and let go of it again; give its size."""
     try:
-        with reader.sources(task, [backend], workplace) as sources:
+        with relative_paths(workplace), reader.sources(task, [backend], workplace) as sources:
             image = restore_one(reader, task, store, checkpoint.id, sources, workplace)
         if image is None:
             raise StateNotFoundError(f"{backend} gave nothing for store {store.name!r}")
