@@ -31,8 +31,8 @@ test-all: test ## the same, and the tests on each interpreter here and with the 
 demo: setup ## run the flights, kill them again and again, compare everything
 	$(IN_VENV) examples/flights/run.py
 
-bench: setup ## measure beside the bare parts: one interleaved run
-	$(IN_VENV) benchmarks/run.py
+bench: setup ## measure beside the bare parts, each program of benchmarks/ in turn
+	for each in $$(grep -l '^if __name__' benchmarks/*.py); do $(IN_VENV) $$each || exit 1; done
 
 docs: setup ## build the pages into site/
 	$(IN_VENV) -m sphinx -W --keep-going -q -b html docs site
