@@ -829,6 +829,49 @@ def test_readers_never_lose_a_key_while_it_moves() -> None:
     workers.close(PATIENCE_S)
 
 
+def test_scan_on_another_thread_shows_one_moment() -> None:
+    """Of two keys that are always written in turn, a scan on another thread never shows the second one ahead."""
+    workers = Workers("test", 1)
+    store = make_store(workers.lane(), MemoryEngine())
+    stop = threading.Event()
+
+    def look() -> int:
+        looks = 0
+        while not stop.is_set():
+            for scan in (store.scan(), store.scan(b"a", b"c")):
+                seen = dict(scan)
+                first, second = int(seen.get(b"a", b"0")), int(seen.get(b"b", b"0"))
+                assert first - 1 <= second <= first
+                assert all(key(n) in seen for n in range(second)) or len(seen) < 3
+            looks += 1
+        return looks
+
+    lookers = [in_thread(look) for _ in range(2)]
+    for number in range(1, 3_000):
+        store.put(b"a", b"%d" % number)
+        store.put(key(number - 1), b"x")
+        store.put(b"b", b"%d" % number)
+        if number % 700 == 0:
+            store.close_run()
+    stop.set()
+    assert all(looker.result(PATIENCE_S) > 0 for looker in lookers)
+    store.close()
+    workers.close(PATIENCE_S)
+
+
+def test_short_scan_does_not_look_at_the_whole_open_run() -> None:
+    """After a first scan, a short one over a full open run touches the keys in its range only."""
+    store = make_store(SteppedLane())
+    fill(store, range(5_000))
+    list(store.scan())
+    store.put(key(42), b"new")
+    store.put(b"%08d+" % 42, b"fresh")
+    within = store._open_keys.within(store._open, key(42), key(44))
+    assert within is not None
+    assert list(within[0]) == [key(42), b"%08d+" % 42, key(43)]
+    assert list(store.scan(key(42), key(44))) == [(key(42), b"new"), (b"%08d+" % 42, b"fresh"), (key(43), b"v")]
+
+
 def test_closed_store_lets_its_engine_go() -> None:
     """A closed store that is dropped is not kept alive by a cycle through the poisoned run."""
     import weakref

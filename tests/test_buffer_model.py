@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from millpond.errors import StoreClosedError
 from millpond.lanes import run_into
 from millpond.spi import Change
-from millpond.stores import buffer, merge
+from millpond.stores import buffer, merge, openkeys
 from millpond.stores.budget import BufferBudget
 from millpond.stores.buffer import BufferedStore
 from millpond.stores.memory import MemoryEngine
@@ -221,6 +221,7 @@ def test_store_equals_a_dict_when_every_bound_is_near(monkeypatch: pytest.Monkey
     """A store with tiny runs and pieces equals a dict with a history, through indexes, scans, spills and failures."""
     monkeypatch.setattr(buffer, "RUN_KEYS", 12)
     monkeypatch.setattr(buffer, "_FEW_KEYS", 2)
+    monkeypatch.setattr(openkeys, "_FEW", 4)
     monkeypatch.setattr(merge, "PIECE", 3)
     monkeypatch.setattr(merge, "_FIRST_PIECE", 2)
     check(120)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from millpond.spi import Change, StoreEngine
 from millpond.stores.budget import BufferBudget
 from millpond.stores.changes import KEEP_BYTES, KeptChanges
 from millpond.stores.merge import Cursor, Item, overlaid
+from millpond.stores.openkeys import OpenKeys
 from millpond.stores.refusals import RecordTooLargeError, not_bytes
 from millpond.stores.runs import (
     MAX_WAITING,
@@ -29,6 +31,7 @@ from millpond.stores.runs import (
 from millpond.stores.scan import OpenScans, scanned
 
 T = TypeVar("T")
+Layer = tuple[Sequence[bytes], Mapping[bytes, bytes | None]]
 
 _SMALLEST_BLOCK = 4 << 10
 _LARGEST_BLOCK = 64 << 10
@@ -81,6 +84,7 @@ class BufferedStore:
         "_limit",
         "_lock",
         "_open",
+        "_open_keys",
         "_put_timeout_s",
         "_room",
         "_scans",
@@ -133,6 +137,7 @@ class BufferedStore:
         self._waiting = WaitingRuns()
         self._scans = OpenScans()
         self._open: Entries = {}
+        self._open_keys = OpenKeys()
         self._claimed = self._room = 0
 
     # Reading: any thread.
@@ -201,11 +206,18 @@ class BufferedStore:
             self._check()
             return iter(())
         with self._lock:  # no run closes or leaves meanwhile, so nothing newer can reach the engine
-            entries = self._open.copy()
+            entries = self._open
+            newest = self._open_keys.within(entries, start, stop)
+            copied = entries.copy() if newest is None else None
             runs = list(self._waiting.runs)
             below = self.engine.scan(start, stop, reverse)
-        layers: list[tuple[Sequence[bytes], Mapping[bytes, bytes | None]]] = [(run.keys, run.entries) for run in runs]
-        layers.append((_sorted_within(entries, start, stop), entries))
+        layers: list[Layer] = [(run.keys, run.entries) for run in runs]
+        if copied is not None:
+            newest = sorted(copied), copied
+            with self._lock:
+                if entries is self._open:
+                    self._open_keys.remember(entries, newest[0])
+        layers += [] if newest is None else [newest]
         cursors = [cursor for layer in layers if (cursor := Cursor(*layer, start, stop, reverse))]
         if not cursors:
             return below
@@ -318,6 +330,13 @@ class BufferedStore:
                 f"store {self.name!r} is closed, but its database is still at work after {timeout_s:g} s"
             ) from error
 
+    def end_in_child(self) -> None:
+        """Let every access raise, in a forked child: the lane stayed behind. Takes no lock: the parent may hold it."""
+        self._lock = threading.Lock()
+        self._closed = True
+        self._open = _Ended(self._explain)
+        self._room = sys.maxsize  # so that a put finds out at once
+
     # How it is done.
 
     def _not_bytes(self, key: object, value: object) -> TypeError:
@@ -351,7 +370,7 @@ class BufferedStore:
         claimed, size = self._claimed, self._claimed - self._room
         with self._lock:
             self._check()
-            run = Run(self.mark + 1, self._open, size)
+            run = Run(self.mark + 1, self._open, size, self._open_keys.release(self._open))
             self._waiting.add(run)
             if self._kept is not None:
                 self._kept.add(run)
@@ -475,14 +494,3 @@ class BufferedStore:
 def _size_of(entry: Change) -> int:
     key, value = entry
     return len(key) + RECORD_OVERHEAD + (0 if value is None else len(value))
-
-
-def _sorted_within(entries: Entries, start: bytes | None, stop: bytes | None) -> list[bytes]:
-    """Give the keys of *entries* from *start* to before *stop*, sorted."""
-    if start is None and stop is None:
-        return sorted(entries)
-    if start is None:
-        return sorted(key for key in entries if key < stop)  # type: ignore[operator]  # one of them is not None
-    if stop is None:
-        return sorted(key for key in entries if key >= start)
-    return sorted(key for key in entries if start <= key < stop)

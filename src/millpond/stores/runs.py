@@ -46,12 +46,12 @@ class Run:
 
     __slots__ = ("_keys", "entries", "number", "size")
 
-    def __init__(self, number: int, entries: Entries, size: int) -> None:
-        """Take over *entries*, which hold *size* bytes with their overhead."""
+    def __init__(self, number: int, entries: Entries, size: int, keys: list[bytes] | None = None) -> None:
+        """Take over *entries*, which hold *size* bytes with their overhead, and their sorted *keys* if known."""
         self.number = number
         self.entries = entries
         self.size = size
-        self._keys: list[bytes] | None = None
+        self._keys = keys
 
     @property
     def keys(self) -> list[bytes]:
