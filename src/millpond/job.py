@@ -7,7 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from types import TracebackType
 
 from millpond.checkpoint import CheckpointId
@@ -21,6 +21,10 @@ from millpond.progress import LogListener
 from millpond.spi import JobContext, StateBackendAdmin
 from millpond.stores.budget import BufferBudget
 from millpond.task import Task
+
+_CLOSERS = 32
+_GRACE_S = 3.0
+"""What a closing that takes all of its time may need beyond it, to say what did not end."""
 
 _jobs: weakref.WeakSet[Job] = weakref.WeakSet()
 
@@ -69,8 +73,11 @@ class Job:
             upload_workers=Workers("upload", max(1, len(config.backends))),
         )
         self._lock = threading.Lock()
+        self._preparing = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._prepared = False
         self._closed = False
+        self._opening = 0
         self._tasks: dict[str, tuple[Task, TaskParts]] = {}
         _jobs.add(self)
 
@@ -84,7 +91,7 @@ class Job:
             ConfigError: Something does not hold; the message says what to do.
         """
         self._raise_if_closed()
-        with self._lock:
+        with self._preparing:
             if not self._prepared:
                 self._prepare()
                 self._prepared = True
@@ -131,32 +138,51 @@ class Job:
             StateNotFoundError, StateCorruptError: No backend can give the checkpoint back. Never an empty store.
             FormatError: The checkpoint's record cannot be read.
         """
-        self._raise_if_closed()
         if self.config.tasks is not None and name not in self.config.tasks:
             raise ConfigError(f"job {self.config.name!r} has no task {name!r}; job.tasks names {self.config.tasks}")
-        self.prepare()
-        task, parts = open_task(self._parts, name, at, timeout_s)
-        with self._lock:
-            self._tasks[name] = (task, parts)
+        with self._changed:
+            self._raise_if_closed()
+            self._opening += 1
+        try:
+            self.prepare()
+            return self._keep(*open_task(self._parts, name, at, timeout_s))
+        finally:
+            with self._changed:
+                self._opening -= 1
+                self._changed.notify_all()
+
+    def _keep(self, task: Task, parts: TaskParts) -> Task:
+        """Keep *task* to close it with the job; if that was closed meanwhile, close it now."""
+        with self._changed:
+            closed = self._closed
+            if not closed:
+                self._tasks[task.name] = (task, parts)
+        if closed:
+            task.close(5)
+            self._raise_if_closed()
         return task
 
     # ------------------------------------------------------------------------------------------------- closing
 
     def close(self, timeout_s: float = 30.0) -> None:
         """
-        Close all tasks, in parallel, then the threads; one deadline for all. Commits nothing. Idempotent.
+        Close all tasks, in parallel, then the threads; one deadline for all. Commits nothing. Idempotent, any thread.
+
+        A task that another thread is opening is not opened: ``open_task`` raises StoreClosedError there.
 
         Raises:
             TransientError: Something was still at work when the time was over.
         """
-        with self._lock:
+        deadline = time.monotonic() + timeout_s
+        with self._changed:
             if self._closed:
                 return
             self._closed = True
             tasks = [task for task, _ in self._tasks.values()]
-        deadline = time.monotonic() + timeout_s
-        late = _close_all(tasks, timeout_s)
-        self._parts.manager.close()
+        self._parts.closing.set_result(None)
+        late = _close_all({f"task {task.name!r}": task.close for task in tasks}, deadline)
+        late += self._await_openings(deadline)
+        late += _close_all({"the checkpoint manager": lambda _: self._parts.manager.close()}, deadline)
         pools: dict[str, Workers | TransferPool] = {
             "apply": self._parts.apply_workers,
             "commit": self._parts.commit_workers,
@@ -166,6 +192,11 @@ class Job:
         late += [f"{name} threads" for name, pool in pools.items() if not pool.close(max(0.1, deadline - time.monotonic()))]
         if late:
             raise TransientError(f"job {self.config.name!r} is closed, but not all of it ended: {'; '.join(late)}")
+
+    def _await_openings(self, deadline: float) -> list[str]:
+        with self._changed:
+            ended = self._changed.wait_for(lambda: self._opening == 0, max(0.0, deadline - time.monotonic()))
+        return [] if ended else [f"{self._opening} tasks are still being opened"]
 
     def _raise_if_closed(self) -> None:
         if self._closed:
@@ -184,22 +215,34 @@ class Job:
     def _end_in_child(self) -> None:
         """Make every further use raise: the threads of this job stayed behind in the parent."""
         self._closed = True
-        for _, parts in self._tasks.values():
+        self._lock = threading.Lock()  # a thread that stayed behind may hold it
+        self._changed = threading.Condition(self._lock)
+        self._preparing = threading.Lock()
+        for task, parts in self._tasks.values():
+            task.end_in_child()
             parts.end_in_child()
 
 
-def _close_all(tasks: Iterable[Task], timeout_s: float) -> list[str]:
-    """Close *tasks* side by side; give what did not end."""
-    threads = Workers("close", 4)
-    futures: list[Future[None]] = [threads.submit(lambda t=task: t.close(timeout_s)) for task in tasks]  # type: ignore[misc]
-    late = []
-    for future in futures:
-        try:
-            future.result(timeout_s + 1.0)
-        except (TransientError, TimeoutError) as error:
-            late.append(str(error))
+def _close_all(closings: Mapping[str, Callable[[float], None]], deadline: float) -> list[str]:
+    """Do all *closings* side by side, each with the seconds that are left; give what did not end or failed."""
+    if not closings:
+        return []
+    threads = Workers("close", min(len(closings), _CLOSERS))
+    futures = {
+        name: threads.submit(lambda close=close: close(max(0.1, deadline - time.monotonic())))  # type: ignore[misc]
+        for name, close in closings.items()
+    }
+    wait(futures.values(), max(0.1, deadline + _GRACE_S - time.monotonic()))
     threads.close(0)
-    return late
+    return [f"{name}: {failure}" for name, future in futures.items() if (failure := _failure(future))]
+
+
+def _failure(closing: Future[None]) -> str | None:
+    """Say what is wrong with a *closing*; None: nothing."""
+    if not closing.done():
+        return "its close() has not ended"
+    error = closing.exception()
+    return None if error is None else str(error) or type(error).__name__
 
 
 def _forked() -> None:

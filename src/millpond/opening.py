@@ -11,7 +11,10 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
+from contextlib import suppress
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from attrs import define, field, frozen
@@ -20,19 +23,20 @@ from millpond.checkpoint import Checkpoint, CheckpointId, Claim
 from millpond.commit import Backup, CommitEngine, CommitPolicy, CommitTask
 from millpond.commit.stores import Backed, CommittedStore
 from millpond.config import BackendConfig, JobConfig, StoreConfig
-from millpond.errors import MillpondError, StoreClosedError, TransientError
+from millpond.errors import MillpondError, StateCorruptError, StoreClosedError, TransientError
 from millpond.events import Event, TaskClaimed, TaskClosed, TaskRestored
 from millpond.lanes import Lane, Workers
-from millpond.local import TaskDirectory
+from millpond.local import TaskDirectory, read_manifest
 from millpond.plugins import engine_class
 from millpond.points import reached
 from millpond.restore import Restored, RestoreEngine, RestorePolicy, RestoreTask, Source
 from millpond.restore.engine import RestoreStore
 from millpond.restore.live import open_live
 from millpond.restore.plan import StoreWants
-from millpond.spi import CheckpointManager, Facet, JobContext, TaskContext
+from millpond.spi import CheckpointManager, Facet, JobContext, StoreEngine, TaskContext
 from millpond.stores.budget import BufferBudget
 from millpond.stores.buffer import BufferedStore
+from millpond.stores.images import Image
 from millpond.stores.keyvalue import KeyValueStore
 from millpond.stores.serdes import serde_named
 from millpond.task import Task
@@ -51,6 +55,7 @@ class JobParts:
         apply_workers: Serve the tasks' apply lanes.
         commit_workers: Serve the tasks' commit lanes.
         upload_workers: Serve the backends of one commit side by side.
+        closing: Ends when the job is being closed: restores are then interrupted.
     """
 
     config: JobConfig
@@ -60,6 +65,7 @@ class JobParts:
     apply_workers: Workers
     commit_workers: Workers
     upload_workers: Workers
+    closing: Future[None] = field(factory=Future)
 
 
 @define(eq=False)
@@ -75,24 +81,27 @@ class TaskParts:
     live: Path | None = None
     buffered: dict[str, BufferedStore] = field(factory=dict)
     engine: CommitEngine | None = None
+    restoring: RestoreEngine | None = None
+    lanes: list[Lane] = field(factory=list)
+    _working: list[Future[Any]] = field(factory=list)
 
     def close(self, timeout_s: float) -> None:
         """
         Let go of everything, whatever fails on the way.
 
+        The folder is let go last, and never while something still works in it: then it is when that has ended, and
+        until then the task cannot be opened again here.
+
         Raises:
             TransientError: Something was still at work when the time was over.
         """
         deadline = time.monotonic() + timeout_s
-        late = self._close_commits(timeout_s)
-        late += self._close_each(
-            [(f"store {name!r}", lambda s=store: s.close(_left(deadline))) for name, store in self.buffered.items()]
-            + [(f"backend {backup.name!r}", backup.manager.close) for backup in self.backups]
-            + [(f"backend {source.name!r}", source.manager.close) for source in self.sources]
-        )
+        late = self._close_commits(timeout_s) + self._await_restore(deadline)
+        late += self.close_stores(max(deadline, time.monotonic() + _SHORT_S))
+        late += self._close_managers(max(deadline, time.monotonic() + _SHORT_S))
         if self.live is not None and not late:
             shutil.rmtree(self.live, ignore_errors=True)  # the next opening removes what is left of it
-        self.directory.close()
+        self._let_go_of_folder(late)
         last = self.engine.last.id if self.engine is not None and self.engine.last is not None else None
         self.tell(TaskClosed(job=self.job.context.job, task=self.name, last=last))
         if late:
@@ -101,17 +110,52 @@ class TaskParts:
     def _close_commits(self, timeout_s: float) -> list[str]:
         if self.engine is None or self.engine.close(timeout_s):
             return []
-        return [f"commit {self.engine.in_flight} is still at work after {timeout_s:g} s"]
+        at_work = self.engine.in_flight
+        what = "the clean-up at the start" if at_work is None else f"commit {at_work}"
+        return [f"{what} is still at work after {timeout_s:g} s"]
 
-    @staticmethod
-    def _close_each(closings: Sequence[tuple[str, Callable[[], None]]]) -> list[str]:
+    def _await_restore(self, deadline: float) -> list[str]:
+        working = [] if self.restoring is None else self.restoring.working
+        pending = wait(working, _left(deadline)).not_done
+        self._working += pending
+        return [f"the restore of {len(pending)} stores is still at work"] if pending else []
+
+    def drop_live(self) -> None:
+        """Close the stores that were opened so far, and forget them."""
+        if late := self.close_stores(time.monotonic() + _STORES_S):
+            raise TransientError("; ".join(late))
+        self.buffered.clear()
+        if self.live is not None:
+            shutil.rmtree(self.live, ignore_errors=True)  # the next opening removes what is left of it
+
+    def close_stores(self, deadline: float) -> list[str]:
+        """Close the stores; say what did not end in time or failed."""
         failed = []
-        for what, close in closings:
+        for name, store in self.buffered.items():
             try:
-                close()
-            except Exception as error:  # noqa: BLE001 - told below; the rest has to be closed all the same
-                failed.append(f"{what}: {error}")
+                store.close(_left(deadline))
+            except Exception as error:  # noqa: BLE001 - told by the caller; the rest has to be closed all the same
+                failed.append(f"store {name!r}: {error}")
         return failed
+
+    def _close_managers(self, deadline: float) -> list[str]:
+        """Close the managers, side by side since any of them may hang; say what did not end in time or failed."""
+        managers = [(backup.name, backup.manager.close) for backup in self.backups]
+        managers += [(source.name, source.manager.close) for source in self.sources]
+        if not managers:
+            return []
+        workers = Workers("close", len(managers))
+        closing = [(name, workers.submit(close)) for name, close in managers]
+        workers.close(_left(deadline))
+        self._working += [future for _, future in closing if not future.done()]
+        failed = [(name, _failure(future)) for name, future in closing]
+        return [f"backend {name!r}: {failure}" for name, failure in failed if failure]
+
+    def _let_go_of_folder(self, late: Sequence[str]) -> None:
+        if late:
+            with suppress(StoreClosedError):  # the threads of the job have ended
+                self._working += [lane.submit(_nothing) for lane in self.lanes]
+        _when_all_ended(self._working, self.directory.close)
 
     def end_in_child(self) -> None:
         """Make every use raise, in a forked child: the threads stayed behind. Takes no lock: the parent may hold it."""
@@ -155,10 +199,10 @@ def _opened(parts: TaskParts, at: CheckpointId | str | None, timeout_s: float | 
     parts.tell(TaskClaimed(job=job.context.job, task=parts.name, claim=claim))
     reached("restore.claimed")
     _make_managers(parts)
-    restored = RestoreEngine(restore_task(parts), restore_policy(job.config), timeout_s).restore(at)
-    lane = job.apply_workers.lane()
-    _open_stores(parts, restored, lane)
-    engine = _commit_engine(parts, restored, lane)
+    parts.restoring = RestoreEngine(restore_task(parts), restore_policy(job.config), timeout_s)
+    parts.lanes = [job.apply_workers.lane(), job.commit_workers.lane()]
+    restored = _restored_and_opened(parts, parts.restoring, at)
+    engine = _commit_engine(parts, restored)
     engine.begin()
     duration_s = job.context.clock.monotonic() - begun
     last = None if restored.checkpoint is None else restored.checkpoint.id
@@ -229,6 +273,7 @@ def restore_task(parts: TaskParts) -> RestoreTask:
         directory=parts.directory,
         stores=restore_stores(config),
         backends=marker_keys(config),
+        closing=parts.job.closing,
     )
 
 
@@ -270,21 +315,43 @@ def restore_policy(config: JobConfig) -> RestorePolicy:
 # -------------------------------------------------------------------------------------------------------- stores
 
 
-def _open_stores(parts: TaskParts, restored: Restored, lane: Lane) -> None:
+def _restored_and_opened(parts: TaskParts, engine: RestoreEngine, at: CheckpointId | str | None) -> Restored:
+    """
+    Restore all stores and open them.
+
+    An image that its engine cannot open is damaged although its names and sizes are right: once for each store, it
+    goes to quarantine and the backends are asked.
+    """
+    distrusted: set[str] = set()
+    while True:
+        restored = engine.restore(at)
+        try:
+            _open_stores(parts, restored)
+        except _DamagedImageError as damage:
+            if damage.image.store in distrusted:
+                raise damage.error from None
+            distrusted.add(damage.image.store)
+            parts.drop_live()
+            engine.quarantine(damage.image.store, damage.image.name, damage.error)
+        else:
+            return restored
+
+
+class _DamagedImageError(Exception):
+    def __init__(self, image: Image, error: StateCorruptError) -> None:
+        super().__init__(str(error))
+        self.image = image
+        self.error = error
+
+
+def _open_stores(parts: TaskParts, restored: Restored) -> None:
     parts.live = live = parts.directory.new_live()
     for store in parts.job.config.stores.values():
-        database = open_live(
-            restored.images.get(store.name),
-            store.spec,
-            store.engine_class,
-            live,
-            parts.directory.scratch("images"),
-            engine_class,
-        )
+        database = _live_database(parts, store, restored.images.get(store.name), live)
         parts.buffered[store.name] = BufferedStore(
             store.name,
             database,
-            lane,
+            parts.lanes[0],
             parts.job.budget,
             keep_changes=_reads_changes(parts.job.config, store),
             spill_directory=parts.directory.spill(),
@@ -292,6 +359,16 @@ def _open_stores(parts: TaskParts, restored: Restored, lane: Lane) -> None:
             max_record_bytes=_largest_record(parts.job.config, store),
         )
         reached("restore.store-opened")
+
+
+def _live_database(parts: TaskParts, store: StoreConfig, image: Image | None, live: Path) -> StoreEngine:
+    scratch = parts.directory.scratch("images")
+    try:
+        return open_live(image, store.spec, store.engine_class, live, scratch, engine_class)
+    except StateCorruptError as error:
+        if image is None:
+            raise
+        raise _DamagedImageError(image, error) from error
 
 
 def _reads_changes(config: JobConfig, store: StoreConfig) -> bool:
@@ -320,7 +397,7 @@ def _key_value_stores(parts: TaskParts) -> Mapping[str, KeyValueStore[Any, Any]]
 # ------------------------------------------------------------------------------------------------------- commits
 
 
-def _commit_engine(parts: TaskParts, restored: Restored, lane: Lane) -> CommitEngine:
+def _commit_engine(parts: TaskParts, restored: Restored) -> CommitEngine:
     job, claim = parts.job, parts.claim
     if claim is None:
         raise AssertionError("a task that only reads makes no commits")
@@ -334,8 +411,8 @@ def _commit_engine(parts: TaskParts, restored: Restored, lane: Lane) -> CommitEn
         backups=parts.backups,
         directory=parts.directory,
         properties={store.name: properties(store) for store in job.config.stores.values()},
-        apply_lane=lane,
-        commit_lane=job.commit_workers.lane(),
+        apply_lane=parts.lanes[0],
+        commit_lane=parts.lanes[1],
         uploads=job.upload_workers,
     )
     parts.engine = CommitEngine(task, commit_policy(job.config), stores, restored.checkpoint, restored.newest)
@@ -351,7 +428,8 @@ def _committed(store: StoreConfig, parts: TaskParts, restored: Restored) -> Comm
         store.engine_class,
         parts.buffered[store.name],
         keys,
-        image,
+        # An image of another engine is not gone on with: the first commit makes one of the configured engine.
+        image if image is not None and read_manifest(image.path).engine == store.engine else None,
         backed=backed,
         unsent=set(keys) - set(backed),
     )
@@ -378,7 +456,46 @@ def commit_policy(config: JobConfig) -> CommitPolicy:
     )
 
 
+# ------------------------------------------------------------------------------------------------------- closing
+
+_SHORT_S = 1.0
+"""What is left for the next step of closing when the one before took all the time."""
+
+_STORES_S = 30.0
+"""How long stores that were just opened may take to close."""
+
+
 def _left(deadline: float) -> float:
-    return max(0.1, deadline - time.monotonic())
+    return max(0.0, deadline - time.monotonic())
+
+
+def _nothing() -> None:
+    """Take a turn in a lane, behind all that was there before."""
+
+
+def _failure(closing: Future[None]) -> str | None:
+    """Say what is wrong with a *closing*; None: nothing."""
+    if not closing.done():
+        return "its close() has not ended"
+    error = closing.exception()
+    return None if error is None else f"{type(error).__name__}: {error}"
+
+
+def _when_all_ended(working: Sequence[Future[Any]], then: Callable[[], None]) -> None:
+    """Call *then* when all of *working* have ended: right now, or on the thread on which the last one does."""
+    left = set(working)
+    lock = Lock()
+
+    def ended(one: Future[Any]) -> None:
+        with lock:
+            left.discard(one)
+            last = not left
+        if last:
+            then()
+
+    for future in working:
+        future.add_done_callback(ended)
+    if not working:
+        then()
 
 

@@ -96,11 +96,12 @@ class Task:
     def health(self) -> TaskHealth:
         """How the task is doing; any thread."""
         engine = self._engine
+        failure = next((f for buffer in self._buffers if (f := buffer.failure) is not None), None)
         age = None if self._committed_at is None else self._clock.monotonic() - self._committed_at
         return TaskHealth(
-            ready=not self._closed and engine.over is None,
+            ready=not self._closed and engine.over is None and failure is None,
             last_commit_age_s=age,
-            last_error=engine.last_error or (None if self._closed else engine.over),
+            last_error=engine.last_error or failure or (None if self._closed else engine.over),
             failures=engine.failures,
             uncommitted_records=self._processed - self._committed,
         )
@@ -127,7 +128,10 @@ class Task:
 
         Raises:
             TypeError: *source* is no SystemStreamPartition, or *offset* neither text nor an integer.
+            StoreClosedError: The task is closed.
         """
+        if self._closed:
+            raise StoreClosedError(f"task {self.name!r} is closed")
         if offset.__class__ is int:
             offset = str(offset)
         elif offset.__class__ is not str:
@@ -142,7 +146,13 @@ class Task:
         self._engine.before_publish(hook)
 
     def room(self) -> Future[None]:
-        """Give a Future that ends when a put into any store would not wait; for event loops."""
+        """
+        Give a Future that ends when a put into any store would not wait; for event loops.
+
+        Raises:
+            FencedError, StoreClosedError: The task is over.
+        """
+        self._engine.raise_if_over()
         return _all_of([buffer.room() for buffer in self._buffers])
 
     # ----------------------------------------------------------------------------------------------- commits
@@ -216,6 +226,10 @@ class Task:
         if not self._closed:
             self._closed = True
             self._close(timeout_s)
+
+    def end_in_child(self) -> None:
+        """Make closing do nothing, in a forked child: all that it would let go of is the parent's."""
+        self._closed = True
 
     def __enter__(self) -> Task:
         """Give the task itself."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from pathlib import Path
+from typing import Any
 
 import stamina
 from attrs import field, frozen
@@ -37,10 +38,21 @@ from millpond.formats.manifest import ImageManifest
 from millpond.lanes import Workers
 from millpond.local import TaskDirectory
 from millpond.points import reached
-from millpond.restore.plan import RestorePlan, StorePlan, StoreWants, plan_restore, refuse_other_layout, v1_turned
+from millpond.restore.plan import (
+    RestorePlan,
+    StorePlan,
+    StoreWants,
+    older_than,
+    plan_restore,
+    refuse_other_layout,
+    v1_turned,
+)
 from millpond.restore.target import StoreTarget
 from millpond.spi import CheckpointManager, JobContext, StoreEngine, StoreSpec, TaskRestoreManager
 from millpond.stores.images import Image, Made, Sealing
+
+STOP_TIMEOUT_S = 30.0
+"""How long the other stores' restores are awaited once one has failed."""
 
 FINAL = (ConfigError, StateNotFoundError, StateCorruptError, FormatError, FencedError, StoreClosedError)
 """Errors that the same call would give again."""
@@ -116,6 +128,7 @@ class RestoreTask:
         directory: The task's directories.
         stores: The configured stores.
         backends: Marker key to the name of each configured backend.
+        closing: Ends when the job is being closed: the restore is then interrupted.
     """
 
     job: JobContext
@@ -126,6 +139,7 @@ class RestoreTask:
     directory: TaskDirectory
     stores: Sequence[RestoreStore]
     backends: Mapping[str, str]
+    closing: Future[None] = field(factory=Future)
 
 
 @frozen
@@ -145,7 +159,12 @@ class Restored:
 
 
 class RestoreEngine:
-    """Restores one task, once."""
+    """
+    Restores one task.
+
+    Attributes:
+        working: Futures of the stores that were begun; one that has not ended still works in the task's folder.
+    """
 
     def __init__(self, task: RestoreTask, policy: RestorePolicy, timeout_s: float | None) -> None:
         """Restore within *timeout_s* seconds; None: without a limit of its own."""
@@ -154,6 +173,7 @@ class RestoreEngine:
         self._clock = task.job.clock
         self._deadline = None if timeout_s is None else self._clock.monotonic() + timeout_s
         self._stopped = threading.Event()
+        self.working: list[Future[Image | None]] = []
 
     # --------------------------------------------------------------------------------------- which checkpoint
 
@@ -193,12 +213,13 @@ class RestoreEngine:
 
     def _older(self, damaged: Checkpoint | None, error: StateNotFoundError | StateCorruptError) -> Checkpoint:
         """Give the next older checkpoint, where the operator allows it; else raise *error*."""
-        if damaged is None or not self._policy.older_on_damage:
+        if damaged is None or not self._policy.older_on_damage or not all(one.done() for one in self.working):
             raise error
-        older = [id for id in self._task.manager.ids(self._task.task) if id < damaged.id]
-        if not older:
+        manager, task = self._task.manager, self._task.task
+        chosen = older_than(damaged, {*manager.ids(task), *manager.pins(task).values()})
+        if chosen is None:
             raise error
-        checkpoint = self._task.manager.read(self._task.task, older[0])
+        checkpoint = manager.read(task, chosen)
         self._tell(OlderCheckpointChosen(**self._where(), damaged=damaged.id, chosen=checkpoint.id, error=error))
         return checkpoint
 
@@ -228,15 +249,16 @@ class RestoreEngine:
 
     def _carry_out(self, plan: RestorePlan) -> dict[str, Image]:
         """Restore all stores, several at once; the first error stops the rest."""
+        self._stopped.clear()
         workers = Workers("restore", min(self._policy.parallel, len(plan.stores)) or 1)
         try:
             futures = {store.store: workers.submit(self._bound(plan, store)) for store in plan.stores}
+            self.working += futures.values()
             self._await(list(futures.values()))
             images = {store: future.result() for store, future in futures.items()}
         finally:
             self._stopped.set()
-            workers.close(0 if self._is_late() else 30)
-        self._stopped.clear()
+            workers.close(0 if self._is_late() or self._task.closing.done() else STOP_TIMEOUT_S)
         return {store: image for store, image in images.items() if image is not None}
 
     def _bound(self, plan: RestorePlan, store: StorePlan) -> Callable[[], Image | None]:
@@ -250,10 +272,15 @@ class RestoreEngine:
         return work
 
     def _await(self, futures: list[Future[Image | None]]) -> None:
-        left = None if self._deadline is None else max(0.0, self._deadline - self._clock.monotonic())
-        _, pending = wait(futures, left)
+        pending: set[Future[Any]] = set(futures)
+        while pending and not self._task.closing.done():
+            left = None if self._deadline is None else max(0.0, self._deadline - self._clock.monotonic())
+            ended = wait({*pending, self._task.closing}, left, FIRST_COMPLETED).done
+            if not ended:
+                raise self._late()
+            pending -= ended
         if pending:
-            raise self._late()
+            raise self._interrupted()
         errors = [error for future in futures if (error := future.exception()) is not None]
         errors.sort(key=lambda error: isinstance(error, _Stopped))
         if errors:
@@ -293,16 +320,23 @@ class RestoreEngine:
             return None
         directory = self._task.directory
         try:
-            manifest = directory.verify(store.store, store.image, transfers=self._task.job.transfers)
+            manifest = directory.verify(
+                store.store, store.image, transfers=self._task.job.transfers, check=self._check
+            )
         except StateNotFoundError:
             return None
         except StateCorruptError as error:
             self._fail_over(store.store, "local", store.sources[0][0], error)
-            path = directory.quarantine(directory.image(store.store, store.image), str(error))
-            self._tell(Quarantined(**self._where(), path=path, reason=str(error)))
+            self.quarantine(store.store, store.image, error)
             return None
         self._check_properties(store.store, manifest)
         return Image(store.store, store.image, directory.image(store.store, store.image), manifest.files)
+
+    def quarantine(self, store: str, image: str, error: StateCorruptError) -> None:
+        """Move a local image that is proven damaged aside, so that the next restore asks the backends."""
+        directory = self._task.directory
+        path = directory.quarantine(directory.image(store, image), str(error))
+        self._tell(Quarantined(**self._where(), path=path, reason=str(error)))
 
     def _from_backends(self, checkpoint: Checkpoint, store: StorePlan) -> tuple[Image, str]:
         """Ask the backends in order; not found and corrupt lead to the next one."""
@@ -342,13 +376,13 @@ class RestoreEngine:
             configured.engine,
             marker,
             self._task.directory.stage(store, made.image),
-            lambda: self._older_image(store, source.key),
+            lambda: self._older_image(checkpoint.id, store, source.key),
             _Progress(self._task.job.listener, self._where(), store, source.name),
             self._check,
             self._task.job.transfers,
         )
         try:
-            source.manager.restore(target)
+            _called(source, target)
             self._check()
             if target.adopted is not None:
                 self._check_properties(store, target.adopted)
@@ -367,18 +401,18 @@ class RestoreEngine:
             return Made(CheckpointId.parse(named[1]), named[2])
         return Made(checkpoint.id, self._task.claim.writer if self._task.claim else "restored")
 
-    def _older_image(self, store: str, key: str) -> tuple[str, Path] | None:
-        """Find a whole local image of a checkpoint that has a marker of the backend *key*."""
+    def _older_image(self, than: CheckpointId, store: str, key: str) -> tuple[str, Path] | None:
+        """Find a whole local image of a checkpoint before *than* that has a marker of the backend *key*."""
         directory, manager = self._task.directory, self._task.manager
         for name in reversed(directory.image_names(store)):
             try:
                 manifest = directory.verify(store, name, transfers=self._task.job.transfers)
                 checkpoint = manager.read(self._task.task, manifest.id)
-            except (StateNotFoundError, StateCorruptError):
+            except (StateNotFoundError, StateCorruptError, FormatError):  # only a short cut: another one, or none
                 continue
             marker = checkpoint.markers.get(key, {}).get(store)
             same_engine = manifest.engine == self._store(store).spec.engine
-            if marker is not None and checkpoint.images.get(store) == name and same_engine:
+            if marker is not None and manifest.id < than and checkpoint.images.get(store) == name and same_engine:
                 return marker, directory.image(store, name)
         return None
 
@@ -409,11 +443,9 @@ class RestoreEngine:
     def _source(self, name: str) -> Source:
         return next(source for source in self._task.sources if source.name == name)
 
-    def stop(self) -> None:
-        """Interrupt the restore; any thread."""
-        self._stopped.set()
-
     def _check(self) -> None:
+        if self._task.closing.done():
+            raise self._interrupted()
         if self._stopped.is_set():
             raise _Stopped(f"the restore of task {self._task.task!r} was interrupted")
         if self._is_late():
@@ -421,6 +453,9 @@ class RestoreEngine:
 
     def _is_late(self) -> bool:
         return self._deadline is not None and self._clock.monotonic() > self._deadline
+
+    def _interrupted(self) -> StoreClosedError:
+        return StoreClosedError(f"job {self._task.job.job!r} was closed while task {self._task.task!r} was restored")
 
     def _late(self) -> TransientError:
         return TransientError(f"the restore of task {self._task.task!r} did not end in time: allow more (timeout_s)")
@@ -439,6 +474,16 @@ class RestoreEngine:
 
 class _Stopped(TransientError):
     """The restore was interrupted, most often because another store failed."""
+
+
+def _called(source: Source, target: StoreTarget) -> None:
+    """Let *source* fill *target*; what is no Exception must not end the host."""
+    try:
+        source.manager.restore(target)
+    except Exception:
+        raise
+    except BaseException as error:
+        raise TransientError(f"backend {source.name!r} raised {type(error).__name__} ({error})") from error
 
 
 class _Progress:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from attrs import field, frozen
 
-from millpond.checkpoint import Checkpoint, Layout, Markers
+from millpond.checkpoint import Checkpoint, CheckpointId, Layout, Markers
 from millpond.errors import ConfigError, StateNotFoundError
 
 
@@ -130,6 +130,18 @@ def _refuse_unless_new(checkpoint: Checkpoint, store: StoreWants, backends: Mapp
             f"store {store.name!r}: checkpoint {checkpoint.id} has no marker of any backend for it, and it is not "
             f"known to be new"
         )
+
+
+def older_than(damaged: Checkpoint, listed: Collection[CheckpointId]) -> CheckpointId | None:
+    """
+    Give the checkpoint to go back to from *damaged*; None if there is none.
+
+    It is the one that the damaged one built on. After time travel newer ones are listed between the two, and nothing
+    may build on them: their history has ended. A record that Samza wrote does not say what it built on.
+    """
+    if damaged.claim is None:
+        return max((id for id in listed if id < damaged.id), default=None)
+    return damaged.parent if damaged.parent in listed else None
 
 
 def refuse_other_layout(recorded: Layout | None, configured: Layout | None, task: str) -> None:
