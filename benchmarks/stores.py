@@ -21,11 +21,6 @@ from itertools import islice
 from pathlib import Path
 
 from attrs import define, frozen
-from millpond_rocksdb.database import make_options, open_database, without_log
-from millpond_rocksdb.engine import RocksDBEngine
-from millpond_rocksdb.options import resolve
-from millpond_rocksdb.settings import RocksDBSettings
-from millpond_rocksdb.shared import shared
 from rocksdict import Options, Rdict
 
 from millpond.lanes import Workers
@@ -33,6 +28,11 @@ from millpond.spi import StoreSpec
 from millpond.stores.buffer import BufferBudget, BufferedStore
 from millpond.stores.keyvalue import KeyValueStore
 from millpond.stores.serdes import BYTES
+from millpond_rocksdb.database import make_options, open_database, without_log
+from millpond_rocksdb.engine import RocksDBEngine
+from millpond_rocksdb.options import resolve
+from millpond_rocksdb.settings import RocksDBSettings
+from millpond_rocksdb.shared import shared
 
 Item = tuple[bytes, bytes]
 HOT = 1_000

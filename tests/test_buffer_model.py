@@ -222,6 +222,7 @@ def test_store_equals_a_dict_when_every_bound_is_near(monkeypatch: pytest.Monkey
     monkeypatch.setattr(buffer, "RUN_KEYS", 12)
     monkeypatch.setattr(buffer, "_FEW_KEYS", 2)
     monkeypatch.setattr(openkeys, "_FEW", 4)
+    monkeypatch.setattr(openkeys, "_MANY", 4)
     monkeypatch.setattr(merge, "PIECE", 3)
     monkeypatch.setattr(merge, "_FIRST_PIECE", 2)
     check(120)

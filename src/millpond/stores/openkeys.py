@@ -14,6 +14,7 @@ from itertools import islice
 from millpond.stores.runs import Entries
 
 _FEW = 64
+_MANY = 256
 
 
 class OpenKeys:
@@ -39,9 +40,9 @@ class OpenKeys:
         low = 0 if start is None else bisect_left(keys, start)
         high = len(keys) if stop is None else bisect_left(keys, stop, low)
         part = keys[low:high]
-        values = list(map(entries.__getitem__, part))  # one call: no other thread runs in it
+        values = _values(entries, part)
         # No key came before the values were read, and none ever goes: so the keys are those of that moment.
-        return (part, dict(zip(part, values, strict=True))) if len(entries) == len(keys) else None
+        return (part, values) if len(entries) == len(keys) else None
 
     def remember(self, entries: Entries, keys: Sequence[bytes]) -> None:
         """Take over that *keys* are the sorted keys of what *entries* began with."""
@@ -71,3 +72,10 @@ class OpenKeys:
             insort(keys, key)
         self._state = (entries, keys)
         return keys
+
+
+def _values(entries: Entries, keys: Sequence[bytes]) -> Entries:
+    """Give the values of *keys*, all of one moment: each way reads them in one call, in which no other thread runs."""
+    if len(keys) > _MANY:
+        return entries.copy()  # of everything, and yet cheaper: it copies a table
+    return dict(zip(keys, list(map(entries.__getitem__, keys)), strict=True))
