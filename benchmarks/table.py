@@ -58,9 +58,21 @@ def at_least(limit: float) -> Callable[[float], bool]:
 
 def show(rows: Sequence[Row]) -> None:
     """Print *rows* as a Markdown table."""
-    lines = [HEAD, *(row.cells() for row in rows)]
+    show_cells([row.cells() for row in rows])
+
+
+def show_cells(rows: Sequence[tuple[str, ...]]) -> None:
+    """Print rows of text as a Markdown table."""
+    lines = [HEAD, *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(HEAD))]
     for number, line in enumerate(lines):
         print("| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |", flush=True)
         if number == 0:
             print("|" + "|".join("-" * (width + 2) for width in widths) + "|")
+
+
+def cells_in(text: str) -> list[tuple[str, ...]]:
+    """Read back the rows of the tables in *text*."""
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    rows = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in lines]
+    return [row for row in rows if len(row) == len(HEAD) and row != HEAD]
