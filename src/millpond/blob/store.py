@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from attrs import frozen
 
-from millpond.errors import MillpondError
+from millpond.errors import MillpondError, TransientError
 
 
 class Body(ABC):
@@ -110,12 +110,16 @@ class AccessDeniedError(MillpondError):
     """The store refused; the message names the permission, the key and the store."""
 
 
+class BrokenBodyError(TransientError):
+    """A body broke off while it was read: whoever read it may ask for the rest."""
+
+
 class BlobStore(ABC):
     """
     An object store, or a file system that behaves as one, below one root that the driver was given.
 
-    Keys are relative to that root: non-empty parts of letters, digits and ``! - _ . + % @ ( )`` with ``/`` between them,
-    no part is ``.`` or ``..``, and no key is a folder of another. Any thread may call; every call ends in bounded time.
+    Keys are relative to that root: non-empty parts of letters, digits and ``! - _ . + % @ ( )`` with ``/`` between
+    them, no part is ``.`` or ``..``, and no key is a folder of another. Any thread may call; every call ends in bounded time.
     Errors: StateNotFoundError for an object that is not there, TransientError for what may go away, AccessDeniedError
     with the permission that is missing, ConfigError for what the operator has to correct. Retries of the driver's SDK
     are the only ones: nobody above repeats a request, but for a body that broke while it was read.
@@ -128,8 +132,8 @@ class BlobStore(ABC):
         """
         Make the object *key*, whole or not at all; durable when it returns True.
 
-        With *if_absent*, False says that it exists already, be it by our own request whose answer was lost. A large body
-        goes in parts, in parallel, and a lost part is sent again alone; a failed upload leaves nothing but, at worst,
+        With *if_absent*, False says that it exists already, be it by our own request whose answer was lost. A large
+        body goes in parts, in parallel, and a lost part is sent again alone; a failed upload leaves nothing but, at worst,
         something that ``unfinished`` lists.
         """
 
@@ -140,12 +144,13 @@ class BlobStore(ABC):
 
         Raises:
             StateNotFoundError: There is no such object.
-            TransientError: The body broke off, or any other fault that may go away.
+            BrokenBodyError: The body broke off.
+            TransientError: Any other fault that may go away.
         """
 
     @abstractmethod
     def list(self, prefix: str, *, after: str = "") -> Iterator[BlobEntry]:
-        """Give the objects whose key begins with *prefix* and is greater than *after*, in the order of keys; never cached."""
+        """Give the objects whose key begins with *prefix* and is greater than *after*, sorted by key; never cached."""
 
     @abstractmethod
     def delete(self, keys: Collection[str]) -> None:
@@ -170,4 +175,3 @@ class BlobStore(ABC):
     def close(self) -> None:
         """Let go of connections; idempotent."""
         return None
-
