@@ -19,8 +19,10 @@ from millpond.spi import BATCH, Change
 from millpond.stores.budget import BufferBudget
 from millpond.stores.buffer import BufferedStore
 from millpond.stores.memory import MemoryEngine
+from millpond.stores.openkeys import OpenKeys
 from millpond.stores.refusals import RecordTooLargeError
 from millpond.stores.runs import MAX_WAITING, RECORD_OVERHEAD, RUN_BYTES, RUN_KEYS
+from millpond.stores.scan import Window, scanned
 
 MIB = 1 << 20
 PATIENCE_S = 20.0
@@ -780,6 +782,22 @@ def test_kept_changes_spill_to_files_and_read_the_same(tmp_path: Path) -> None:
     assert list((tmp_path / "spill").iterdir()) == []
 
 
+def test_file_of_spilled_changes_never_reaches_across_a_mark(tmp_path: Path) -> None:
+    """Runs of several commits that spill at once are still told apart by their marks."""
+    lane = SteppedLane()
+    store = make_store(lane, keep_changes=True, spill_directory=tmp_path, keep_bytes=100_000)
+    marks = [0]
+    for commit in range(8):
+        fill(store, range(100), b"%d" % commit * 100)
+        marks.append(store.close_run())
+        lane.drain()
+    files = list(tmp_path.iterdir())
+    assert len(files) >= 4
+    for commit in range(8):
+        changes = list(store.changes(marks[commit], marks[commit + 1]))
+        assert changes == [(key(number), b"%d" % commit * 100) for number in range(100)]
+
+
 def test_spill_that_fails_ends_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A change file that cannot be written is the store's failure, not a loss of changes."""
     lane = SteppedLane()
@@ -870,6 +888,47 @@ def test_short_scan_does_not_look_at_the_whole_open_run() -> None:
     assert within is not None
     assert list(within[0]) == [key(42), b"%08d+" % 42, key(43)]
     assert list(store.scan(key(42), key(44))) == [(key(42), b"new"), (b"%08d+" % 42, b"fresh"), (key(43), b"v")]
+
+
+@pytest.mark.parametrize("count", [10, 1_000])
+def test_key_that_comes_while_values_are_read_spoils_the_moment(count: int) -> None:
+    """A look at an open run to which another thread adds a key meanwhile gives nothing, so that the run is copied."""
+
+    class Racing(dict[bytes, bytes | None]):
+        def __getitem__(self, name: bytes) -> bytes | None:
+            self[b"came"] = b"x"
+            return super().__getitem__(name)
+
+        def copy(self) -> dict[bytes, bytes | None]:
+            self[b"came"] = b"x"
+            return dict(self)
+
+    entries = Racing({key(number): b"v" for number in range(count)})
+    keys = OpenKeys()
+    keys.remember(entries, sorted(entries))
+    assert keys.within(entries, None, None) is None
+
+
+def test_closed_run_is_not_kept_by_its_sorted_keys() -> None:
+    """Once a scanned run is closed and applied nothing holds its entries, and it was not sorted twice."""
+    lane = SteppedLane()
+    store = make_store(lane)
+    fill(store, range(100, 0, -1))
+    list(store.scan())
+    store.close_run()
+    assert store._waiting.runs[0]._keys == [key(number) for number in range(1, 101)]
+    assert store._open_keys._state == ({}, [])
+
+
+def test_piece_that_comes_after_the_close_is_not_given_out() -> None:
+    """A piece that was fetched while another thread closed the store raises, whatever is in it."""
+
+    def closed() -> None:
+        raise StoreClosedError("closed")
+
+    scan = scanned(iter([[(b"a", b"1")]]), Window(), iter(()), closed)
+    with pytest.raises(StoreClosedError):
+        next(scan)
 
 
 def test_closed_store_lets_its_engine_go() -> None:
