@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from millpond.errors import StoreClosedError
 from millpond.lanes import run_into
 from millpond.spi import Change
-from millpond.stores import buffer, merge, openkeys
+from millpond.stores import blocks, buffer, merge, openkeys
 from millpond.stores.budget import BufferBudget
 from millpond.stores.buffer import BufferedStore
 from millpond.stores.memory import MemoryEngine
@@ -220,7 +220,8 @@ def check(examples: int) -> None:
 def test_store_equals_a_dict_when_every_bound_is_near(monkeypatch: pytest.MonkeyPatch) -> None:
     """A store with tiny runs and pieces equals a dict with a history, through indexes, scans, spills and failures."""
     monkeypatch.setattr(buffer, "RUN_KEYS", 12)
-    monkeypatch.setattr(buffer, "_FEW_KEYS", 2)
+    monkeypatch.setattr(blocks, "RUN_KEYS", 12)
+    monkeypatch.setattr(buffer, "FEW_KEYS", 2)
     monkeypatch.setattr(openkeys, "_FEW", 4)
     monkeypatch.setattr(openkeys, "_MANY", 4)
     monkeypatch.setattr(merge, "PIECE", 3)

@@ -12,11 +12,12 @@ from typing import Any, NoReturn, Protocol, TypeVar, overload
 
 from millpond.errors import StoreClosedError, TransientError
 from millpond.spi import Change, StoreEngine
+from millpond.stores.blocks import FEW_KEYS, LARGEST_BLOCK, SMALLEST_BLOCK, held_by, next_block
 from millpond.stores.budget import BufferBudget
 from millpond.stores.changes import KEEP_BYTES, KeptChanges
 from millpond.stores.merge import Cursor, Item, overlaid
 from millpond.stores.openkeys import OpenKeys
-from millpond.stores.refusals import RecordTooLargeError, not_bytes
+from millpond.stores.refusals import RecordTooLargeError, buffer_full, not_bytes
 from millpond.stores.runs import (
     MAX_WAITING,
     MISSING,
@@ -32,10 +33,6 @@ from millpond.stores.scan import OpenScans, scanned
 
 T = TypeVar("T")
 Layer = tuple[Sequence[bytes], Mapping[bytes, bytes | None]]
-
-_SMALLEST_BLOCK = 4 << 10
-_LARGEST_BLOCK = 64 << 10
-_FEW_KEYS = 64
 
 
 class SerialLane(Protocol):
@@ -156,8 +153,9 @@ class BufferedStore:
         """
         value: bytes | Missing | None = self._open.get(key, MISSING)
         if value is MISSING:
-            if self._waiting.runs:
-                value = self._waiting_value(key)
+            waiting = self._waiting
+            if waiting.runs:  # the usual case without a call: one index over all of them
+                value = self._waiting_value(key) if waiting.recent else waiting.index.get(key, MISSING)
             if value is MISSING:
                 if key.__class__ is not bytes:
                     raise not_bytes(self.name, "key", key)
@@ -429,13 +427,13 @@ class BufferedStore:
     def _is_full(self, need: int) -> bool:
         """Say whether the open run should be closed before it takes *need* bytes more."""
         used = self._claimed - self._room
-        if len(self._open) > RUN_KEYS - _FEW_KEYS or (used > _LARGEST_BLOCK and self._budget.pressed):
+        if len(self._open) > RUN_KEYS - FEW_KEYS or (used > LARGEST_BLOCK and self._budget.pressed):
             return True
         return used + need > RUN_BYTES and self._recount() + need > RUN_BYTES // 2
 
     def _recount(self) -> int:
         """Count anew what the open run holds: values that were replaced are counted till now."""
-        exact = sum(map(_size_of, self._open.items()))
+        exact = sum(map(held_by, self._open.items()))
         surplus = self._claimed - self._room - exact
         self._claimed -= surplus
         self._budget.give_back(surplus, closed=False)
@@ -444,22 +442,15 @@ class BufferedStore:
     def _claim(self, need: int, deadline: float) -> int:
         """Take memory from the budget, so that *need* bytes fit into the open run; give how much was taken."""
         lacking = need - self._room
-        block = max(lacking, self._next_block())
+        block = max(lacking, next_block(self._claimed, self._room, len(self._open), self._limit))
         if self._budget.claim(block):
             return block
         if self._open:
             self._close_full_run(deadline)
-        block = max(need, min(_SMALLEST_BLOCK, self._limit or _SMALLEST_BLOCK))
+        block = max(need, min(SMALLEST_BLOCK, self._limit or SMALLEST_BLOCK))
         self._wait(lambda: self._budget.may_pass(block), deadline)
         self._budget.overdraw(block)
         return block
-
-    def _next_block(self) -> int:
-        """Give the size of the next claim: it doubles, and no bound of a run or of a record can be jumped over."""
-        keys = (RUN_KEYS - len(self._open)) * RECORD_OVERHEAD - self._room
-        left = RUN_BYTES - self._claimed
-        limit = _LARGEST_BLOCK if self._limit is None else self._limit - self._room
-        return min(max(self._claimed, _SMALLEST_BLOCK), _LARGEST_BLOCK, keys, left, limit)
 
     def _close_full_run(self, deadline: float) -> None:
         self._wait(lambda: len(self._waiting.runs) < MAX_WAITING, deadline)
@@ -474,23 +465,10 @@ class BufferedStore:
             return self._closed or self.failure is not None or until()
 
         if not self._budget.wait(ready, deadline - time.monotonic()):
-            raise self._too_full()
+            waiting = [run.size for run in list(self._waiting.runs)]
+            raise buffer_full(self.name, self._put_timeout_s, waiting, self._budget.held, self._budget.limit)
         self._check()
-
-    def _too_full(self) -> TransientError:
-        runs = list(self._waiting.runs)
-        return TransientError(
-            f"store {self.name!r}: the write buffer stayed full for {self._put_timeout_s:g} s: {len(runs)} closed "
-            f"runs of this store with {sum(run.size for run in runs)} bytes wait for its database, and the job's "
-            f"stores hold {self._budget.held} of {self._budget.limit} bytes; raise buffer_memory if the database keeps "
-            "up at other times"
-        )
 
     def _has_room(self) -> bool:
         self._check()
-        return len(self._waiting.runs) < MAX_WAITING and self._budget.may_pass(_SMALLEST_BLOCK)
-
-
-def _size_of(entry: Change) -> int:
-    key, value = entry
-    return len(key) + RECORD_OVERHEAD + (0 if value is None else len(value))
+        return len(self._waiting.runs) < MAX_WAITING and self._budget.may_pass(SMALLEST_BLOCK)

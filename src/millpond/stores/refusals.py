@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from reprlib import Repr
 
-from millpond.errors import MillpondError
+from millpond.errors import MillpondError, TransientError
 
 _SHOWN = 60
 _SHORT = Repr()
@@ -61,3 +62,12 @@ def cannot_store(store: str, side: str, serde: str, value: object, error: Except
     """Give the error for a *value* that *serde* refused with *error*: TypeError if that is one, else ValueError."""
     kind = TypeError if isinstance(error, TypeError) else ValueError
     return kind(f"store {store!r}: the {side} {shortened(value)} cannot be stored as {serde!r}: {error}")
+
+
+def buffer_full(store: str, waited_s: float, waiting: Sequence[int], held: int, limit: int) -> TransientError:
+    """Give the error of a put that waited in vain, with runs of *waiting* bytes before it."""
+    return TransientError(
+        f"store {store!r}: the write buffer stayed full for {waited_s:g} s: {len(waiting)} closed runs of this store "
+        f"with {sum(waiting)} bytes wait for its database, and the job's stores hold {held} of {limit} bytes; raise "
+        "buffer_memory if the database keeps up at other times"
+    )
