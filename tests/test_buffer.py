@@ -909,6 +909,20 @@ def test_key_that_comes_while_values_are_read_spoils_the_moment(count: int) -> N
     assert keys.within(entries, None, None) is None
 
 
+def test_run_that_scans_must_copy_is_closed_early() -> None:
+    """A scan over a thousand buffered keys closes their run within a block of puts; a scan over few does not."""
+    lane = SteppedLane()
+    store = make_store(lane)
+    fill(store, range(3_000))
+    list(store.scan(key(0), key(100)))
+    fill(store, range(3_000, 4_000))
+    assert store.mark == 0
+    list(store.scan())
+    list(store.scan())  # the first one found a thousand keys unsorted, and had to copy everything
+    fill(store, range(4_000, 4_400))
+    assert store.mark == 1
+
+
 def test_closed_run_is_not_kept_by_its_sorted_keys() -> None:
     """Once a scanned run is closed and applied nothing holds its entries, and it was not sorted twice."""
     lane = SteppedLane()

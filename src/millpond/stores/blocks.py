@@ -11,6 +11,9 @@ LARGEST_BLOCK = 64 << 10
 FEW_KEYS = 64
 """A run that could take so few keys more is closed: smaller and smaller blocks would cost more than they hold."""
 
+MANY_KEYS = 1_024
+"""A run of so many keys is closed early if a scan had to copy that many of them: the next one would have to, too."""
+
 
 def next_block(claimed: int, room: int, keys: int, limit: int | None) -> int:
     """

@@ -12,7 +12,7 @@ from typing import Any, NoReturn, Protocol, TypeVar, overload
 
 from millpond.errors import StoreClosedError, TransientError
 from millpond.spi import Change, StoreEngine
-from millpond.stores.blocks import FEW_KEYS, LARGEST_BLOCK, SMALLEST_BLOCK, held_by, next_block
+from millpond.stores.blocks import FEW_KEYS, LARGEST_BLOCK, MANY_KEYS, SMALLEST_BLOCK, held_by, next_block
 from millpond.stores.budget import BufferBudget
 from millpond.stores.changes import KEEP_BYTES, KeptChanges
 from millpond.stores.merge import Cursor, Item, overlaid
@@ -75,6 +75,7 @@ class BufferedStore:
         "_budget",
         "_claimed",
         "_closed",
+        "_copied_much",
         "_engine_get",
         "_kept",
         "_lane",
@@ -135,6 +136,7 @@ class BufferedStore:
         self._scans = OpenScans()
         self._open: Entries = {}
         self._open_keys = OpenKeys()
+        self._copied_much = False  # by a scan; a hint, so that any thread may set it
         self._claimed = self._room = 0
 
     # Reading: any thread.
@@ -215,6 +217,8 @@ class BufferedStore:
             with self._lock:
                 if entries is self._open:
                     self._open_keys.remember(entries, newest[0])
+        elif newest is not None and len(newest[0]) >= MANY_KEYS:
+            self._copied_much = True
         layers += [] if newest is None else [newest]
         cursors = [cursor for layer in layers if (cursor := Cursor(*layer, start, stop, reverse))]
         if not cursors:
@@ -375,6 +379,7 @@ class BufferedStore:
             self._open = {}
             self.mark = run.number
             self._claimed = self._room = 0
+            self._copied_much = False
         self._budget.hand_over(claimed, size)
         self._lane.submit(self._apply_oldest)
 
@@ -428,6 +433,8 @@ class BufferedStore:
         """Say whether the open run should be closed before it takes *need* bytes more."""
         used = self._claimed - self._room
         if len(self._open) > RUN_KEYS - FEW_KEYS or (used > LARGEST_BLOCK and self._budget.pressed):
+            return True
+        if self._copied_much and len(self._open) >= MANY_KEYS:  # a closed run is scanned without copying it
             return True
         return used + need > RUN_BYTES and self._recount() + need > RUN_BYTES // 2
 
