@@ -18,7 +18,7 @@ from millpond.events import Event, Listeners, StateNotDurable
 from millpond.lanes import TransferPool, Workers
 from millpond.opening import JobParts, TaskParts, open_task
 from millpond.progress import LogListener
-from millpond.spi import JobContext, StateBackendAdmin
+from millpond.spi import Checkpointable, JobContext, StateBackendAdmin
 from millpond.stores.budget import BufferBudget
 from millpond.task import Task
 
@@ -122,7 +122,12 @@ class Job:
         self._parts.context.listener(StateNotDurable(job=self.config.name, name=name))
 
     def open_task(
-        self, name: str, *, at: CheckpointId | str | None = None, timeout_s: float | None = None
+        self,
+        name: str,
+        *,
+        at: CheckpointId | str | None = None,
+        timeout_s: float | None = None,
+        databases: Mapping[str, Checkpointable] | None = None,
     ) -> Task:
         """
         Claim the task *name*, restore it and give it ready, or raise.
@@ -131,6 +136,9 @@ class Job:
             name: One of ``job.tasks``, where the configuration states them.
             at: An older checkpoint to go back to: its id, or the name of a pin. The next commit builds on it.
             timeout_s: How long the restore may take, in seconds; None: as long as it makes progress.
+            databases: The host's own databases, by the name of a store with ``engine = "host"``: each takes part in
+                every commit by its ``checkpoint``, called on the thread that calls ``commit``. Open them from
+                ``Task.image`` when this has returned.
 
         Raises:
             ConfigError: The configuration does not fit the task or its checkpoint.
@@ -145,7 +153,7 @@ class Job:
             self._opening += 1
         try:
             self.prepare()
-            return self._keep(*open_task(self._parts, name, at, timeout_s))
+            return self._keep(*open_task(self._parts, name, at, timeout_s, databases or {}))
         finally:
             with self._changed:
                 self._opening -= 1

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Protocol
 
@@ -17,6 +18,10 @@ from millpond.commit import CommitEngine
 from millpond.errors import ConfigError, StoreClosedError
 from millpond.stores.buffer import BufferedStore
 from millpond.stores.keyvalue import KeyValueStore
+
+
+SWEPT_AT_A_COMMIT = 200
+"""How many values each store with a time to live looks at before a commit that is due."""
 
 
 @frozen
@@ -60,6 +65,7 @@ class Task:
         name: str,
         engine: CommitEngine,
         stores: Mapping[str, KeyValueStore[Any, Any]],
+        images: Mapping[str, Path],
         buffers: Sequence[BufferedStore],
         clock: Clock,
         interval_s: float | None,
@@ -70,6 +76,7 @@ class Task:
         self.name = name
         self._engine = engine
         self._stores = stores
+        self._images = images
         self._buffers = buffers
         self._clock = clock
         self._interval_s = interval_s
@@ -121,6 +128,14 @@ class Task:
         except KeyError:
             known = ", ".join(sorted(self._stores))
             raise ConfigError(f"task {self.name!r} has no store {name!r}; the configuration has {known}") from None
+
+    def image(self, store: str) -> Path | None:
+        """
+        Give the restored image of a host's own database; None: the store is new.
+
+        Copy or link what is needed out of it before the first commit, which may remove it, and never change it.
+        """
+        return self._images.get(store)
 
     def processed(self, source: SystemStreamPartition, offset: str | int) -> None:
         """
@@ -186,6 +201,7 @@ class Task:
             return None
         if self._engine.is_busy:
             return None
+        self._sweep()
         return self.commit()
 
     def commit_now(self, timeout_s: float | None = None) -> Checkpoint:
@@ -203,6 +219,11 @@ class Task:
         self._begun_at = self._clock.monotonic()
         self._note(processed)
         return checkpoint
+
+    def _sweep(self) -> None:
+        """Let the stores whose values expire delete some that have; a bounded look, on the thread that writes."""
+        for store in self._stores.values():
+            store.sweep(SWEPT_AT_A_COMMIT)
 
     def _watch(self, future: Future[Checkpoint]) -> None:
         processed = self._processed

@@ -51,7 +51,7 @@ from millpond.events import (
     Uploaded,
 )
 from millpond.lanes import Lane, Workers
-from millpond.local import TaskDirectory
+from millpond.local import TaskDirectory, fsync_tree
 from millpond.points import reached
 from millpond.spi import Capabilities, CheckpointManager, JobContext, Snapshot, TaskBackupManager
 from millpond.stores.images import Image, Made, Sealing, discard
@@ -323,7 +323,8 @@ class CommitEngine:
 
     def _note(self, attempt: Attempt) -> None:
         """Let every backend with dirty stores take its note; an error fails the commit, on its lane."""
-        self._tell(CommitStarted(**self._where(), id=attempt.id, stores=tuple(attempt.marks)))
+        if not self._stage_hosted(attempt):
+            return
         for backup in self._task.backups:
             if attempt.marks and self._dirty_for(backup, attempt):
                 try:
@@ -334,11 +335,27 @@ class CommitEngine:
         attempt.phases_s["freeze"] = self._clock.monotonic() - attempt.started
         reached("commit.frozen")
 
+    def _stage_hosted(self, attempt: Attempt) -> bool:
+        """Let the host's own databases make their images, here and now; False if one failed, and with it the commit."""
+        for name in attempt.marks:
+            if self._stores[name].hosted:
+                try:
+                    self._make_image(attempt, self._stores[name])
+                except Exception as error:  # the host's own: it fails this commit and nothing else
+                    attempt.error = outcome(error, f"checkpoint() of the host's database {name!r}")
+                    return False
+        return True
+
+    def _tell_started(self, attempt: Attempt) -> None:
+        """Tell of the commit on the lane that has it first: listeners take their time, and not the host's."""
+        self._tell(CommitStarted(**self._where(), id=attempt.id, stores=tuple(attempt.marks)))
+
     # ------------------------------------------------------------------------------------------ the apply lane
 
     def _stage_images(self, attempt: Attempt) -> None:
         begun = self._clock.monotonic()
         try:
+            self._tell_started(attempt)
             for name in attempt.marks:
                 if attempt.error is None:
                     self._stage_image(attempt, self._stores[name])
@@ -357,11 +374,17 @@ class CommitEngine:
         if store.name in attempt.unchanged and store.image is not None:
             attempt.images[store.name] = store.image
             return
+        if store.hosted:
+            fsync_tree(attempt.images[store.name].path)
+        else:
+            self._make_image(attempt, store)
+        reached("commit.image-staged")
+
+    def _make_image(self, attempt: Attempt, store: CommittedStore) -> None:
         name = Made(attempt.id, self._task.claim.writer).image
         staged = self._task.directory.stage(store.name, name)
         attempt.images[store.name] = Image(store.name, name, staged)
         store.buffered.checkpoint(staged)
-        reached("commit.image-staged")
 
     # ----------------------------------------------------------------------------------------- the commit lane
 
@@ -384,6 +407,8 @@ class CommitEngine:
 
     def _publish(self, attempt: Attempt) -> Checkpoint:
         """Do all that comes before the commit point, and pass it."""
+        if not attempt.marks:
+            self._tell_started(attempt)
         self._settle()
         if attempt.error is not None:
             raise attempt.error

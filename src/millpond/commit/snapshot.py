@@ -48,7 +48,8 @@ class CommitSnapshot(Snapshot):
 
     def base(self, store: str) -> tuple[CheckpointId, str] | None:
         """Give the last published id with this backend's marker, and that marker."""
-        held = self._store(store).backed.get(self.backend)
+        committed = self._store(store)
+        held = None if committed.hosted else committed.backed.get(self.backend)
         return None if held is None else (held.id, held.marker)
 
     def changes(self, store: str) -> Iterator[Change]:

@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Protocol
 
 from attrs import define, field
 
 from millpond.checkpoint import CheckpointId
-from millpond.spi import StoreEngine, StoreSpec
-from millpond.stores.buffer import BufferedStore
+from millpond.spi import Change, StoreEngine, StoreSpec
 from millpond.stores.images import Image
+
+
+class Committable(Protocol):
+    """What a commit asks of a store: a ``BufferedStore``, or a host's own database."""
+
+    name: str
+    failure: BaseException | None
+
+    def close_run(self) -> int:
+        """Close what was written so far, on the processing thread; give the number up to which it goes."""
+        ...
+
+    def checkpoint(self, directory: Path) -> None:
+        """Make *directory* an image."""
+        ...
+
+    def changes(self, since: int, until: int) -> Iterator[Change]:
+        """Give the changes after *since* up to *until*."""
+        ...
+
+    def forget(self, until: int) -> None:
+        """Keep no changes up to *until*."""
+        ...
 
 
 @define
@@ -38,23 +62,25 @@ class CommittedStore:
     Attributes:
         spec: As configured.
         engine: The class of its engine.
-        buffered: Its buffer and its live engine.
+        buffered: Its buffer and its live engine, or the host's own database.
         backends: The marker keys of the backends that back it up.
         image: Its last published image; None: it has none yet.
         mark: The newest run that is published.
         backed: By marker key, what that backend holds.
         unsent: Marker keys of backends that need an upload although nothing changed.
+        hosted: It is a database of the host's own: dirty at every commit, and imaged on the processing thread.
         stale_images: The local disk may hold images other than ``image``.
     """
 
     spec: StoreSpec
     engine: type[StoreEngine]
-    buffered: BufferedStore
+    buffered: Committable
     backends: tuple[str, ...]
     image: Image | None = None
     mark: int = 0
     backed: dict[str, Backed] = field(factory=dict)
     unsent: set[str] = field(factory=set)
+    hosted: bool = False
     stale_images: bool = True
 
     @property

@@ -1,0 +1,69 @@
+"""From the checked configuration to what the engines take: a function a value."""
+
+from __future__ import annotations
+
+from millpond.commit import CommitPolicy
+from millpond.config import JobConfig, StoreConfig
+from millpond.restore import RestorePolicy
+from millpond.restore.engine import RestoreStore
+from millpond.restore.plan import StoreWants
+from millpond.spi import Facet
+
+
+def restore_stores(config: JobConfig) -> list[RestoreStore]:
+    """Give what the restore engine needs of each configured store."""
+    return [
+        RestoreStore(store.spec, store.engine_class, _wants(config, store), properties(store))
+        for store in config.stores.values()
+    ]
+
+
+def marker_keys(config: JobConfig) -> dict[str, str]:
+    """Give the marker key of each configured backend, and its name."""
+    return {backend.marker_key: backend.name for backend in config.backends.values()}
+
+
+def _wants(config: JobConfig, store: StoreConfig) -> StoreWants:
+    restore = tuple((name, config.backends[name].marker_key) for name in store.restore)
+    return StoreWants(store.name, restore, store.ephemeral)
+
+
+def properties(store: StoreConfig) -> dict[str, str]:
+    """Give what a store's manifest says besides: by which rules its bytes are to be read."""
+    return {"key": store.key, "value": store.value, "expiring": "no" if store.ttl is None else "yes"}
+
+
+def restore_policy(config: JobConfig) -> RestorePolicy:
+    """Give the operator's decisions about restores."""
+    restore = config.restore
+    return RestorePolicy(
+        older_on_damage=restore.on_damage == "older",
+        parallel=restore.parallel,
+        attempts=restore.attempts,
+        max_wait_s=restore.max_wait.total_seconds(),
+        algorithm=config.digest,
+    )
+
+
+def commit_policy(config: JobConfig) -> CommitPolicy:
+    """Give the operator's decisions about commits."""
+    commit = config.commit
+    return CommitPolicy(
+        timeout_s=commit.timeout.total_seconds(),
+        tolerated_failures=commit.tolerated_failures,
+        tolerated_timeouts=commit.tolerated_timeouts,
+        retain=config.checkpoint.retain,
+        algorithm=config.digest,
+        cleanup_wait_s=commit.startup_cleanup_timeout.total_seconds(),
+    )
+
+
+def reads_changes(config: JobConfig, store: StoreConfig) -> bool:
+    """Say whether some backend of *store* reads its changes, so that they have to be kept."""
+    return any(Facet.CHANGES in config.backends[name].factory.capabilities.facets for name in store.backup)
+
+
+def largest_record(config: JobConfig, store: StoreConfig) -> int | None:
+    """Give the largest key and value together that all backends of *store* take; None: any."""
+    limits = [config.backends[name].factory.capabilities.max_record_bytes for name in store.backup]
+    return min((limit for limit in limits if limit is not None), default=None)
