@@ -610,6 +610,7 @@ def test_scan_of_an_empty_range_is_empty() -> None:
         assert list(store.scan(key(5), key(5), reverse)) == []
         assert list(store.scan(key(6), key(5), reverse)) == []
         assert list(store.scan(key(50), None, reverse)) == []
+        store.scan(key(6), key(5), reverse).close()  # type: ignore[attr-defined]
 
 
 def test_closed_store_ends_its_scans_at_once() -> None:

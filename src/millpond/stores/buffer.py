@@ -204,7 +204,7 @@ class BufferedStore:
                 raise not_bytes(self.name, "bound of a scan", bound)
         if start is not None and stop is not None and start >= stop:
             self._check()
-            return iter(())
+            return scanned(iter(()), self._scans.window(), iter(()), self._check)
         with self._lock:  # no run closes or leaves meanwhile, so nothing newer can reach the engine
             entries = self._open
             newest = self._open_keys.within(entries, start, stop)
