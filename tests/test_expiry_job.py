@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -42,6 +43,7 @@ def test_expired_values_are_swept_by_the_commits_that_are_due(tmp_path: Path, mo
         for number in range(500):
             seen[number] = number
         task.commit_now(30)
+        task._engine._await_idle(time.monotonic() + 30)
         clock.now += timedelta(hours=2).total_seconds()
 
         assert [] == list(seen.scan())
@@ -50,6 +52,7 @@ def test_expired_values_are_swept_by_the_commits_that_are_due(tmp_path: Path, mo
             future = task.commit_if_due()
             assert future is not None
             future.result(30)
-            task.commit_now(30)
+            task._engine._await_idle(time.monotonic() + 30)
+        task.commit_now(30)
 
         assert [] == list(task._buffers[0].engine.scan(None, None, False))
