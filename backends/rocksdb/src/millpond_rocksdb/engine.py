@@ -5,7 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections import deque
 from collections.abc import Generator, Iterable, Sequence
+from itertools import starmap
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakSet
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger("millpond.rocksdb")
+
+
+_VALUE = itemgetter(1)
 
 
 class RocksDBEngine(StoreEngine):
@@ -114,12 +120,11 @@ class RocksDBEngine(StoreEngine):
         if len(changes) > BATCH:
             raise ConfigError(f"apply() takes at most {BATCH} changes at once, not {len(changes)}")
         batch = WriteBatch(raw_mode=True)
-        put, delete = batch.put, batch.delete
-        for key, value in changes:
-            if value is None:
-                delete(key)
-            else:
-                put(key, value)
+        if None in map(_VALUE, changes):
+            for key, value in changes:
+                batch.delete(key) if value is None else batch.put(key, value)
+        else:
+            deque(starmap(batch.put, changes), 0)  # the loop without deletes runs in C
         with self._lock, translated(f"writing to {self._directory}"):
             self._open().write(batch)
         self._budget.make_room(self)
