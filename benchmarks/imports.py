@@ -57,8 +57,10 @@ def main() -> None:
     )
     show(
         [
-            Row("`import millpond` beside `import attrs`", times["millpond"], times["attrs"], "ms", "<= 1.5x", at_most(1.5)),
-            Row("`millpond --help` beside `import click`", times["help"], times["click"], "ms", "<= 2x", at_most(2.0)),
+            Row(
+                "import millpond beside import attrs", times["millpond"], times["attrs"], "ms", "<= 1.5x", at_most(1.5)
+            ),
+            Row("millpond --help / import click", times["help"], times["click"], "ms", "<= 2x", at_most(2.0)),
             Row("drivers loaded by either", [max(drivers_loaded())], [], "", "0", at_most(0)),
         ]
     )

@@ -6,13 +6,13 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from rocksdict import Rdict
+
+import millpond
 from millpond_rocksdb.database import make_options, open_database
 from millpond_rocksdb.options import resolve
 from millpond_rocksdb.settings import RocksDBSettings
 from millpond_rocksdb.shared import shared
-from rocksdict import Rdict
-
-import millpond
 
 SOURCE = millpond.SystemStreamPartition("bench", "numbers", 0)
 

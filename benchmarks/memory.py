@@ -16,7 +16,10 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
+from typing import Self
 
 import jobs
 from table import Row, at_most, show
@@ -57,8 +60,7 @@ def load_everything(root: Path) -> None:
     """Open and close a small job, so that all code is loaded and all threads have run once."""
     with millpond.open_job(jobs.config(root / "small", ["s"], engine="memory")) as job, job.open_task("t") as task:
         task.store("s").put(b"k", b"v")
-    import millpond_rocksdb.database
-    import rocksdict  # noqa: F401 - only to have it loaded
+    import_module("millpond_rocksdb.database")
 
 
 def resident() -> int:
@@ -70,9 +72,9 @@ def resident() -> int:
 class Watch:
     """Looks a hundred times a second, and remembers the most."""
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> Self:
         self.most = self.held = 0
-        self._look = lambda: 0
+        self._look: Callable[[], int] = lambda: 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch)
         self._thread.start()
@@ -82,9 +84,9 @@ class Watch:
         self._stop.set()
         self._thread.join()
 
-    def also(self, look: object) -> None:
+    def also(self, look: Callable[[], int]) -> None:
         """Remember the most of what *look* gives too."""
-        self._look = look  # type: ignore[assignment]
+        self._look = look
 
     def _watch(self) -> None:
         while not self._stop.wait(0.01):
@@ -94,8 +96,8 @@ class Watch:
 
 def in_child(folder: Path, count: int, size: int) -> dict[str, int]:
     """Run :func:`child` in a process of its own."""
-    command = [sys.executable, __file__, "--child", str(folder), "--stores", str(count), "--megabytes", str(size // MIB)]
-    found: dict[str, int] = json.loads(subprocess.check_output(command, text=True))
+    words = ["--child", str(folder), "--stores", str(count), "--megabytes", str(size // MIB)]
+    found: dict[str, int] = json.loads(subprocess.check_output([sys.executable, __file__, *words], text=True))
     return found
 
 

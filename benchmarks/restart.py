@@ -19,11 +19,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 import jobs
-from millpond_rocksdb.engine import RocksDBEngine
 from table import Row, at_most, show
 
 import millpond
 from millpond import points
+from millpond_rocksdb.engine import RocksDBEngine
 
 VALUE = 4 << 10
 
