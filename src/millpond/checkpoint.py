@@ -62,9 +62,9 @@ class CheckpointId:
     @classmethod
     def after(cls, last: CheckpointId | None, now_millis: int, nanos: int = 0) -> CheckpointId:
         """Give an id for *now_millis* that is greater than *last*, even if the clock went back."""
-        now = cls(now_millis, nanos % 1_000_000)
-        if last is None or now > last:
-            return now
+        nanos %= 1_000_000
+        if last is None or (now_millis, nanos) > (last.millis, last.nanos):
+            return cls(now_millis, nanos)
         if last.nanos + 1 < 1_000_000:
             return cls(last.millis, last.nanos + 1)
         return cls(last.millis + 1, 0)

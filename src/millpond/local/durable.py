@@ -155,7 +155,7 @@ def _link_or_open(temporary: Path, path: Path, data: bytes) -> bool:
 
 def _open_exclusively(path: Path, data: bytes) -> bool:
     try:
-        _write_new(path, data)
+        write_new(path, data)
     except FileExistsError:
         return False
     return True
@@ -168,11 +168,19 @@ def is_temporary(name: str) -> bool:
 
 def _write_temporary(path: Path, data: bytes) -> Path:
     temporary = path.parent / f".new-{secrets.token_hex(12)}"
-    _write_new(temporary, data)
+    write_new(temporary, data)
     return temporary
 
 
-def _write_new(path: Path, data: bytes) -> None:
+def write_new(path: Path, data: bytes) -> None:
+    """
+    Put *data* into the new file *path*; its content is on stable storage when this returns, its name may not be.
+
+    A process killed meanwhile leaves a short file: only for a folder that is not complete without it.
+
+    Raises:
+        OSError: It exists, or the file system refuses; no file is left.
+    """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         _write_all(descriptor, data)

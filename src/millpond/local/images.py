@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Protocol
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from millpond.errors import FormatError, StateCorruptError, StateNotFoundError
 from millpond.formats import manifest as manifest_format
@@ -51,12 +51,14 @@ class ImageFile:
         path: Where it is.
         size: In bytes.
         digest: What an earlier image says of the very same file; None: it has to be computed.
+        identity: Its device and inode numbers.
     """
 
     name: str
     path: Path
     size: int
     digest: str | None
+    identity: FileIdentity
 
 
 def current_boot() -> str:
@@ -134,7 +136,8 @@ def _collect_files(folder: Path, prefix: str, found: list[ImageFile]) -> None:
             if stat.S_ISDIR(status.st_mode):
                 _collect_files(Path(entry.path), name + "/", found)
             elif stat.S_ISREG(status.st_mode):
-                found.append(ImageFile(name, Path(entry.path), status.st_size, None))
+                identity = (status.st_dev, status.st_ino)
+                found.append(ImageFile(name, Path(entry.path), status.st_size, None, identity))
             else:
                 raise StateCorruptError(f"{entry.path} is neither a file nor a folder: an image holds nothing else")
 
@@ -147,7 +150,7 @@ def known_digests(image: Path, manifest: ImageManifest) -> dict[FileIdentity, Ma
     """
     listed = {file.name: file for file in manifest.files}
     return {
-        _identity(file.path): listed[file.name]
+        file.identity: listed[file.name]
         for file in list_files(image)
         if file.name in listed and listed[file.name].size == file.size
     }
@@ -164,16 +167,10 @@ def describe_image(directory: Path, known: Mapping[FileIdentity, ManifestFile]) 
 
 
 def _with_known_digest(file: ImageFile, known: Mapping[FileIdentity, ManifestFile]) -> ImageFile:
-    earlier = known.get(_identity(file.path))
+    earlier = known.get(file.identity)
     if earlier is None or earlier.size != file.size:
         return file
-    return ImageFile(file.name, file.path, file.size, earlier.digest)
-
-
-def _identity(path: Path) -> FileIdentity:
-    with explained("read", path):
-        status = path.lstat()
-    return status.st_dev, status.st_ino
+    return evolve(file, digest=earlier.digest)
 
 
 def read_manifest(image: Path) -> ImageManifest:

@@ -25,7 +25,7 @@ from pathlib import Path
 from millpond.errors import ConfigError, StateCorruptError
 from millpond.formats import manifest as manifest_format
 from millpond.formats.manifest import ImageManifest
-from millpond.local.durable import explained, fsync_directory, make_folders, write_durably
+from millpond.local.durable import explained, fsync_directory, make_folders, write_durably, write_new
 from millpond.local.images import MANIFEST, Parallel, current_boot, read_manifest, verify_files
 from millpond.local.names import escape_name, job_folder, unescape_name
 from millpond.local.owner import OwnerLock
@@ -187,29 +187,32 @@ class TaskDirectory(ReadOnlyTaskDirectory):
         """
         image = self.image(store, name)
         make_folders(image.parent)
-        staged = self._staged(store, name)
+        staged = _staged(image)
         _remove_tree(staged)
         return staged
 
     def seal(self, store: str, name: str, manifest: ImageManifest) -> Path:
         """
-        Make the staged image complete, by one rename, and durable; give its place.
+        Make the staged image complete, by one rename; give its place.
 
-        The staged files themselves are on stable storage already: an engine's ``checkpoint`` sees to it, and after
-        other code wrote them, ``fsync_tree``. Until this returns there is no image; an error may leave one or none.
+        The content of all files is on stable storage when this returns: that of the staged ones already was, by an
+        engine's ``checkpoint`` or ``fsync_tree``, and backends may link them. The names are not waited for: a local
+        image is a copy of what a backend holds, and one that a power cut took, or took from, is found incomplete or
+        missing and restored. Until this returns there is no image; an error may leave one or none.
 
         Raises:
             ConfigError: This image was sealed before, or the manifest is another image's.
         """
-        image, staged = self.image(store, name), self._staged(store, name)
+        image = self.image(store, name)
+        staged = _staged(image)
         if (manifest.store, manifest.image) != (store, name):
             raise ConfigError(f"the manifest of {manifest.image} of {manifest.store} does not fit {image}")
         if _is_complete(image):
             raise ConfigError(f"the image {image} is complete already: an image never changes")
-        write_durably(staged / MANIFEST, manifest_format.encode(manifest))
         with explained("seal the image", image):
+            (staged / MANIFEST).unlink(missing_ok=True)
+            write_new(staged / MANIFEST, manifest_format.encode(manifest))
             staged.rename(image)
-        fsync_directory(image.parent)
         return image
 
     def drop_images(self, store: str, keep: Collection[str]) -> None:
@@ -250,9 +253,9 @@ class TaskDirectory(ReadOnlyTaskDirectory):
         """Let go of the folder; idempotent. Its databases must be closed before."""
         self._owner.release()
 
-    def _staged(self, store: str, name: str) -> Path:
-        image = self.image(store, name)
-        return image.with_name(image.name + _UNFINISHED)
+
+def _staged(image: Path) -> Path:
+    return image.with_name(image.name + _UNFINISHED)
 
 
 def task_root(state_dir: Path, job: str, job_id: str, task: str) -> Path:

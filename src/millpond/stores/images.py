@@ -11,7 +11,7 @@ from pathlib import Path
 from attrs import evolve, field, frozen
 
 from millpond.checkpoint import CheckpointId
-from millpond.formats.digest import digest_file
+from millpond.formats.digest import digest_bytes, digest_file
 from millpond.formats.manifest import ImageManifest, ManifestFile
 from millpond.local import (
     MANIFEST,
@@ -27,6 +27,9 @@ from millpond.local import (
 from millpond.spi import FileEntry, StoreEngine, StoreSpec, Transfers
 
 Inodes = Mapping[FileIdentity, ManifestFile]
+
+_SMALL = 64 << 10
+"""Bytes up to which a file is digested right here: handing it to another thread would take longer."""
 
 
 @frozen
@@ -106,18 +109,24 @@ class Sealing:
         A file that an earlier image holds under the same inode, by *known*, keeps its digest: it cannot have changed.
         """
         found = describe_image(image.path, known)
-        unknown = [file for file in found if file.digest is None]
-        digests = dict(zip(unknown, self._digests(unknown), strict=True))
-        files = tuple(ManifestFile(file.name, file.size, file.digest or digests[file]) for file in found)
-        new = tuple(ManifestFile(file.name, file.size, digest) for file, digest in digests.items())
+        digests = self._digests([file for file in found if file.digest is None])
+        files = tuple(ManifestFile(file.name, file.size, file.digest or digests[file.name]) for file in found)
+        new = tuple(file for file in files if file.name in digests)
         manifest = ImageManifest(
             spec.name, spec.engine, made.id, made.writer, files, boot=current_boot(), properties=properties
         )
         path = self.directory.seal(spec.name, image.name, manifest)
         return evolve(image, path=path, files=files, new=new)
 
-    def _digests(self, files: Sequence[ImageFile]) -> list[str]:
-        return self.transfers.map(lambda file: digest_file(file.path, self.algorithm), files, self.check)
+    def _digests(self, files: Sequence[ImageFile]) -> dict[str, str]:
+        """Give the digest of each of *files* by its name."""
+        large = [file for file in files if file.size > _SMALL]
+        found = self.transfers.map(lambda file: digest_file(file.path, self.algorithm), large, self.check)
+        digests = {file.name: digest for file, digest in zip(large, found, strict=True)}
+        for file in files:
+            if file.name not in digests:
+                digests[file.name] = digest_bytes(file.path.read_bytes(), self.algorithm)
+        return digests
 
 
 def entries(image: Image, algorithm: str) -> list[FileEntry]:
