@@ -109,26 +109,34 @@ class Lane:
         future: Future[T] = Future()
         with self._lock:
             self._queue.append((future, work))
-            if not self._busy:
-                self._busy = self._workers.call_later(self._step)
-                if not self._busy:
-                    self._queue.pop()
-                    raise StoreClosedError("the job is closed")
+            # Whoever is interrupted here has at worst left a piece that waits for the next one's turn.
+            if not self._busy and not self._workers.call_later(self._step):
+                self._queue.pop()
+                raise StoreClosedError("the job is closed")
         return future
 
     def _step(self) -> None:
         # One piece a turn: a lane with much to do does not keep the other lanes of the pool waiting. A pool that
         # closes takes no more turns, so what was queued before ends here.
-        while self._one() and not self._workers.call_later(self._step):
-            pass
+        while (piece := self._begin()) is not None:
+            run_into(*piece)
+            del piece  # it may hold much
+            if not self._end() or self._workers.call_later(self._step):
+                return
 
-    def _one(self) -> bool:
-        """Do the first piece; say whether there is another."""
-        future, work = self._queue.popleft()
-        run_into(future, work)
+    def _begin(self) -> tuple[Future[Any], Callable[[], Any]] | None:
+        """Take the first piece, unless there is none or another turn is at work."""
         with self._lock:
-            self._busy = bool(self._queue)
-            return self._busy
+            if self._busy or not self._queue:
+                return None
+            self._busy = True
+            return self._queue.popleft()
+
+    def _end(self) -> bool:
+        """Say whether there is another piece."""
+        with self._lock:
+            self._busy = False
+            return bool(self._queue)
 
 
 class _Deadline:
@@ -149,6 +157,7 @@ class TransferPool(Transfers):
 
     def __init__(self, threads: int, memory: int) -> None:
         """Start *threads* workers that hold at most *memory* bytes together."""
+        self.threads = threads
         self._workers = Workers("transfer", threads)
         self._memory = memory
         self._held = 0
