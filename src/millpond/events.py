@@ -161,6 +161,39 @@ class Uploaded(Event):
 
 
 @frozen(kw_only=True)
+class BackupDecided(Event):
+    """How a backend uploads a store: *way* is ``"files"`` or ``"changes"``; *links* is its chain's length afterwards."""
+
+    id: CheckpointId
+    backend: str
+    store: str
+    way: str
+    reason: str
+    size: int
+    links: int
+
+
+@frozen(kw_only=True)
+class ObjectsUploaded(Event):
+    """A backend's part of a commit lies in so many objects of an object store."""
+
+    id: CheckpointId
+    backend: str
+    objects: int
+    size: int
+
+
+@frozen(kw_only=True)
+class ObjectsRemoved(Event):
+    """Objects that nobody needs any more were removed from an object store, with so many requests."""
+
+    backend: str
+    objects: int
+    requests: int
+    reason: str
+
+
+@frozen(kw_only=True)
 class OptionalBackendFailed(Event):
     """A backend with ``required = false`` failed: the checkpoint is without its markers."""
 

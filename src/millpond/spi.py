@@ -105,7 +105,14 @@ class StoreSpec:
 
 
 class Transfers(ABC):
-    """The job's bounded pool for leaf I/O: copying, hashing, uploading, downloading. Any thread may use it."""
+    """
+    The job's bounded pool for leaf I/O: copying, hashing, uploading, downloading. Any thread may use it.
+
+    Attributes:
+        threads: How many pieces of work go on at once; a driver's pool of connections follows it.
+    """
+
+    threads: int = 1
 
     @abstractmethod
     def map(self, work: Callable[[T], R], items: Iterable[T], check: Callable[[], None] | None = None) -> list[R]:
@@ -292,8 +299,8 @@ class TaskBackupManager(ABC):
 
 class RestoreTarget(ABC):
     """
-    Where one store is restored to. Either fill ``directory`` and ``adopt``, or ``write``; a restore that returns without
-    either leaves an empty store.
+    Where one store is restored to. Either fill ``directory`` and ``adopt``, or ``write``, or both in this order: then the
+    changes go on top of the adopted image. A restore that returns without either leaves an empty store.
     """
 
     store: str
@@ -311,13 +318,21 @@ class RestoreTarget(ABC):
     @abstractmethod
     def adopt(self, *, verified: bool = False) -> None:
         """
-        Say that ``directory`` is a complete image, with its ``MANIFEST``.
+        Say that ``directory`` is a complete image, with its ``MANIFEST``. A ``write`` afterwards begins from it.
 
         Each file is checked against that manifest, unless *verified* says that this was done while streaming.
 
         Raises:
             StateCorruptError: A file is missing, superfluous, or not what the manifest says.
         """
+
+    def local_files(self) -> Sequence[FileEntry]:
+        """
+        Give the files of this store's verified local images, which may be linked into ``directory``; never written to.
+
+        A file is the one that is wanted only if its digest says so. Empty where there is no image.
+        """
+        return ()
 
     @abstractmethod
     def write(self, records: Iterable[Change]) -> None:
@@ -369,12 +384,14 @@ class Garbage:
         reason: Why it may go.
         size: In bytes; None where nobody knows.
         remove: Removes it; idempotent.
+        remove_all: Removes many that have this very function, with few requests; None: they go one by one.
     """
 
     name: str
     reason: str
     size: int | None
     remove: Callable[[], None]
+    remove_all: Callable[[Sequence[Garbage]], None] | None = field(default=None, eq=False, repr=False)
 
 
 class StateBackendAdmin(ABC):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from threading import Lock
 
 from millpond.blob.store import BlobStore
@@ -50,6 +51,15 @@ class SharedStore:
                 self._store = self._open(job)
             self._holders += 1
             return StoreLease(self, self._store)
+
+    @contextmanager
+    def leased(self, job: JobContext) -> Iterator[BlobStore]:
+        """Hold the store for the block."""
+        lease = self.lease(job)
+        try:
+            yield lease.store
+        finally:
+            lease.close()
 
     def returned(self) -> None:
         """Count one holder less."""

@@ -115,7 +115,8 @@ def _race(store: BlobStore, key: str) -> None:
     if sum(won) > 1 or held not in bodies or (any(won) and held != bodies[won.index(True)]):
         raise ConfigError(
             f"{store.where(key)}: two creations of one key raced and {sum(won)} won: conditional writes are not "
-            "honoured there, and two owners of a task could not be told apart; keep the records elsewhere (checkpoint.manager)"
+            "honoured there, and two owners of a task could not be told apart; keep the records elsewhere "
+            "(checkpoint.manager)"
         )
 
 

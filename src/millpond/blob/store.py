@@ -119,10 +119,10 @@ class BlobStore(ABC):
     An object store, or a file system that behaves as one, below one root that the driver was given.
 
     Keys are relative to that root: non-empty parts of letters, digits and ``! - _ . + % @ ( )`` with ``/`` between
-    them, no part is ``.`` or ``..``, and no key is a folder of another. Any thread may call; every call ends in bounded time.
-    Errors: StateNotFoundError for an object that is not there, TransientError for what may go away, AccessDeniedError
-    with the permission that is missing, ConfigError for what the operator has to correct. Retries of the driver's SDK
-    are the only ones: nobody above repeats a request, but for a body that broke while it was read.
+    them, no part is ``.`` or ``..``, and no key is a folder of another. Any thread may call; every call ends in bounded
+    time. Errors: StateNotFoundError for an object that is not there, TransientError for what may go away,
+    AccessDeniedError with the permission that is missing, ConfigError for what the operator has to correct. Retries of
+    the driver's SDK are the only ones: nobody above repeats a request, but for a body that broke while it was read.
     """
 
     capabilities: BlobCapabilities
@@ -133,8 +133,8 @@ class BlobStore(ABC):
         Make the object *key*, whole or not at all; durable when it returns True.
 
         With *if_absent*, False says that it exists already, be it by our own request whose answer was lost. A large
-        body goes in parts, in parallel, and a lost part is sent again alone; a failed upload leaves nothing but, at worst,
-        something that ``unfinished`` lists.
+        body goes in parts, in parallel, and a lost part is sent again alone; a failed upload leaves nothing but, at
+        worst, something that ``unfinished`` lists.
         """
 
     @abstractmethod

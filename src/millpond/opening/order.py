@@ -172,6 +172,7 @@ def _restore_task(parts: TaskParts) -> RestoreTask:
         stores=restore_stores(config),
         backends=marker_keys(config),
         closing=parts.job.closing,
+        engine_named=engine_class,
     )
 
 

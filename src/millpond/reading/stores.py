@@ -81,6 +81,7 @@ def restore_one(
         directory=workplace,
         stores=[RestoreStore(store.spec, store.engine_class, wants, properties(store))],
         backends={backend.marker_key: backend.name for backend in reader.config.backends.values()},
+        engine_named=engine_class,
     )
     return RestoreEngine(restore, policy, None).restore(id).images.get(store.name)
 

@@ -38,6 +38,7 @@ from millpond.formats.manifest import ImageManifest
 from millpond.lanes import Workers
 from millpond.local import TaskDirectory
 from millpond.points import reached
+from millpond.restore.live import EngineNamed
 from millpond.restore.plan import (
     RestorePlan,
     StorePlan,
@@ -48,7 +49,7 @@ from millpond.restore.plan import (
     v1_turned,
 )
 from millpond.restore.target import StoreTarget
-from millpond.spi import CheckpointManager, JobContext, StoreEngine, StoreSpec, TaskRestoreManager
+from millpond.spi import CheckpointManager, FileEntry, JobContext, StoreEngine, StoreSpec, TaskRestoreManager
 from millpond.stores.images import Image, Made, Sealing
 
 STOP_TIMEOUT_S = 30.0
@@ -129,6 +130,7 @@ class RestoreTask:
         stores: The configured stores.
         backends: Marker key to the name of each configured backend.
         closing: Ends when the job is being closed: the restore is then interrupted.
+        engine_named: Finds the engine of an image that another one than the store's made.
     """
 
     job: JobContext
@@ -140,6 +142,7 @@ class RestoreTask:
     stores: Sequence[RestoreStore]
     backends: Mapping[str, str]
     closing: Future[None] = field(factory=Future)
+    engine_named: EngineNamed | None = None
 
 
 @frozen
@@ -380,6 +383,8 @@ class RestoreEngine:
             _Progress(self._task.job.listener, self._where(), store, source.name),
             self._check,
             self._task.job.transfers,
+            lambda: self._local_files(store),
+            self._task.engine_named,
         )
         try:
             _called(source, target)
@@ -415,6 +420,19 @@ class RestoreEngine:
             if marker is not None and manifest.id < than and checkpoint.images.get(store) == name and same_engine:
                 return marker, directory.image(store, name)
         return None
+
+    def _local_files(self, store: str) -> list[FileEntry]:
+        """Give the files of all whole local images of *store*: only a short cut, so what is damaged is passed over."""
+        directory, transfers = self._task.directory, self._task.job.transfers
+        found: list[FileEntry] = []
+        for name in directory.image_names(store):
+            try:
+                manifest = directory.verify(store, name, transfers=transfers, check=self._check)
+            except (StateNotFoundError, StateCorruptError):
+                continue
+            image = directory.image(store, name)
+            found += [FileEntry(each.name, image / each.name, each.size, each.digest) for each in manifest.files]
+        return found
 
     def _check_properties(self, store: str, manifest: ImageManifest) -> None:
         """Refuse a store whose bytes would be read by other rules than those by which they were written."""

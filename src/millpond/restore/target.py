@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from attrs import evolve
@@ -11,7 +11,8 @@ from attrs import evolve
 from millpond.errors import ConfigError, StateCorruptError
 from millpond.formats.manifest import ImageManifest
 from millpond.local import MANIFEST, clone_image, current_boot, fsync_tree, read_manifest, verify_files
-from millpond.spi import Change, RestoreTarget, StoreEngine, StoreSpec, Transfers
+from millpond.restore.live import EngineNamed
+from millpond.spi import Change, FileEntry, RestoreTarget, StoreEngine, StoreSpec, Transfers
 from millpond.stores.images import Image, Made, Sealing
 
 
@@ -28,11 +29,14 @@ class StoreTarget(RestoreTarget):
         report: Callable[[int, int, int | None], None],
         check: Callable[[], None],
         transfers: Transfers,
+        local_files: Callable[[], Sequence[FileEntry]] = tuple,
+        engine_named: EngineNamed | None = None,
     ) -> None:
         """
         Restore the store *spec* into *staged*, which does not exist yet.
 
-        *local* finds this backend's marker of an older local image, and that image.
+        *local* finds this backend's marker of an older local image, and that image; *local_files* the files of all
+        verified local images. *engine_named* finds the engine of an image that another one than *engine* made.
         """
         self.store = spec.name
         self.marker = marker
@@ -42,6 +46,8 @@ class StoreTarget(RestoreTarget):
         self._spec = spec
         self._engine = engine
         self._find_local = local
+        self._find_files = local_files
+        self._engine_named = engine_named
         self._local: tuple[str, Path] | None = None
         self._looked = False
         self._report = report
@@ -65,6 +71,10 @@ class StoreTarget(RestoreTarget):
             raise ConfigError(f"store {self.store!r}: there is no local image to begin from, or writing has begun")
         clone_image(found[1], self._work, immutable=self._engine.immutable, transient=self._engine.transient)
         self._database = self._engine.open(self._work, self._spec)
+
+    def local_files(self) -> Sequence[FileEntry]:
+        """Give the files of verified local images."""
+        return self._find_files()
 
     def adopt(self, *, verified: bool = False) -> None:
         """Take ``directory`` as a complete image, after checking what was not checked yet."""
@@ -90,14 +100,14 @@ class StoreTarget(RestoreTarget):
 
     def finish(self, sealing: Sealing, made: Made, properties: Mapping[str, str]) -> Image:
         """Make what was restored an image in its place, durable; from then on it is whole."""
-        if self.adopted is not None:
+        if self.adopted is not None and self._database is None:
             return self._seal_adopted(self.adopted, sealing, made)
         shutil.rmtree(self.directory)
         database = self._open()
         database.checkpoint(self.directory)
         database.close()
         self._database = None
-        image = sealing.seal(Image(self.store, made.image, self.directory), self._spec, {}, properties, made)
+        image = sealing.seal(Image(self.store, made.image, self.directory), self._made_by(), {}, properties, made)
         self._clear()
         return image
 
@@ -118,9 +128,28 @@ class StoreTarget(RestoreTarget):
 
     def _open(self) -> StoreEngine:
         if self._database is None:
-            self._work.mkdir(parents=True, exist_ok=True)
-            self._database = self._engine.open(self._work, self._spec)
+            self._database = self._open_new() if self.adopted is None else self._open_adopted()
         return self._database
+
+    def _open_new(self) -> StoreEngine:
+        self._work.mkdir(parents=True, exist_ok=True)
+        return self._engine.open(self._work, self._spec)
+
+    def _open_adopted(self) -> StoreEngine:
+        """Open the adopted image by the engine that made it, through a clone: an image itself is never opened."""
+        spec, engine = self._made_by(), self._engine
+        if spec is not self._spec:
+            if self._engine_named is None:
+                raise ConfigError(f"store {self.store!r}: nobody says which engine {spec.engine!r} is")
+            engine = self._engine_named(spec.engine)
+        clone_image(self.directory, self._work, immutable=engine.immutable, transient=engine.transient)
+        return engine.open(self._work, spec)
+
+    def _made_by(self) -> StoreSpec:
+        """Give the store as the engine of its image sees it: another engine gets no options, they are not its own."""
+        if self.adopted is None or self.adopted.engine == self._spec.engine:
+            return self._spec
+        return StoreSpec(self._spec.name, self.adopted.engine)
 
     def _older_image(self) -> tuple[str, Path] | None:
         if not self._looked:
