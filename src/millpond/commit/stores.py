@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -14,10 +14,15 @@ from millpond.stores.images import Image
 
 
 class Committable(Protocol):
-    """What a commit asks of a store: a ``BufferedStore``, or a host's own database."""
+    """
+    What a commit asks of a store: a ``BufferedStore``, or a host's own database.
+
+    ``touched`` is called on the processing thread before the first write behind ``close_run``.
+    """
 
     name: str
     failure: BaseException | None
+    touched: Callable[[], object] | None
 
     def close_run(self) -> int:
         """Close what was written so far, on the processing thread; give the number up to which it goes."""

@@ -68,6 +68,8 @@ class BufferedStore:
         engine: Its database.
         mark: The number of the newest closed run; 0 before the first.
         failure: What ended the store: the engine refused a run. Everything raises StoreClosedError from then on.
+        touched: Called on the writing thread before the first write behind a closed run, so that whoever commits a
+            thousand stores need not ask each.
     """
 
     __slots__ = (
@@ -86,11 +88,13 @@ class BufferedStore:
         "_put_timeout_s",
         "_room",
         "_scans",
+        "_submitted",
         "_waiting",
         "engine",
         "failure",
         "mark",
         "name",
+        "touched",
     )
 
     def __init__(
@@ -124,6 +128,7 @@ class BufferedStore:
         self.engine = engine
         self.mark = 0
         self.failure: BaseException | None = None
+        self.touched: Callable[[], object] | None = None
         self._engine_get = engine.get
         self._lane = lane
         self._budget = budget
@@ -137,7 +142,7 @@ class BufferedStore:
         self._open: Entries = {}
         self._open_keys = OpenKeys()
         self._copied_much = False  # by a scan; a hint, so that any thread may set it
-        self._claimed = self._room = 0
+        self._claimed = self._room = self._submitted = 0
 
     # Reading: any thread.
 
@@ -269,6 +274,8 @@ class BufferedStore:
         self._check()
         if self._open:
             self._close_open_run()
+        if self._submitted != self.mark:  # an interrupt hit the last closing before the lane was told
+            self._submit_turn()
         if self._kept is not None:
             self._kept.mark(self.mark)
         return self.mark
@@ -381,14 +388,26 @@ class BufferedStore:
             self._claimed = self._room = 0
             self._copied_much = False
         self._budget.hand_over(claimed, size)
-        self._lane.submit(self._apply_oldest)
+        self._submit_turn()
 
-    def _apply_oldest(self) -> None:
-        """Apply one run; on the lane, once for each run that was closed."""
+    def _submit_turn(self) -> None:
+        number = self.mark
+        self._lane.submit(lambda: self._apply_until(number))
+        self._submitted = number
+
+    def _apply_until(self, number: int) -> None:
+        """Apply the run *number*, and those before it that an interrupt left without a turn; on the lane."""
+        while (run := self._next_run(number)) is not None:
+            self._apply(run)
+
+    def _next_run(self, until: int) -> Run | None:
         with self._lock:
-            if self._closed or self.failure is not None:
-                return
-            run = self._waiting.runs[0]
+            runs = self._waiting.runs
+            if self._closed or self.failure is not None or not runs or runs[0].number > until:
+                return None
+            return runs[0]
+
+    def _apply(self, run: Run) -> None:
         try:
             for batch in run.batches():
                 if self._closed:
@@ -419,6 +438,8 @@ class BufferedStore:
     def _make_room(self, key: bytes, size: int) -> int:
         """Find memory for a record of *size* bytes, closing the open run if it is full; give the room left after it."""
         self._check()
+        if self.touched is not None and not self._open:
+            self.touched()
         if self._limit is not None and size > self._limit:
             raise RecordTooLargeError(self.name, key, size, self._limit)
         deadline = time.monotonic() + self._put_timeout_s

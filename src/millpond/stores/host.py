@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar, NoReturn
 
@@ -64,9 +64,11 @@ class HostDatabase:
         name: The store's name.
         mark: Grows with every commit.
         failure: Always None: a checkpoint that fails, fails its commit alone.
+        touched: Never called: nobody knows when the host writes.
     """
 
     failure: BaseException | None = None
+    touched: Callable[[], object] | None = None
 
     def __init__(self, name: str, database: Checkpointable) -> None:
         """Let *database* take part as the store *name*."""
