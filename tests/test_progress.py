@@ -104,6 +104,23 @@ SAMPLES: list[tuple[Event, int, str]] = [
         "archive has 2 stores after 2.0 s",
     ),
     (
+        events.BackupDecided(
+            **WHO, id=ID, backend="archive", store="delays", way="changes", reason="they are few", size=MIB, links=3
+        ),
+        logging.DEBUG,
+        "archive uploads store delays as changes, 1.0 MiB: they are few",
+    ),
+    (
+        events.ObjectsUploaded(**WHO, id=ID, backend="archive", objects=2, size=MIB),
+        logging.DEBUG,
+        "archive uploaded 2 objects of 1.0 MiB",
+    ),
+    (
+        events.ObjectsRemoved(**WHO, backend="archive", objects=7, requests=1, reason="nobody needs them"),
+        logging.DEBUG,
+        "archive removed 7 objects with 1 request: nobody needs them",
+    ),
+    (
         events.OptionalBackendFailed(**WHO, id=ID, backend="archive", error=OSError("disk full")),
         logging.WARNING,
         "goes on without the optional backend archive (OSError: disk full)",

@@ -73,7 +73,7 @@ class BlobRestore(TaskRestoreManager):
         with self._scratch() as scratch:
             total = sum(link.size for link in changes)
             self._download(target, total).run(_wanted_changes(changes, scratch))
-            self._write(changes, scratch, target)
+            self._write(changes, scratch, target, total)
 
     # ------------------------------------------------------------------------------------------- from the store
 
@@ -87,7 +87,7 @@ class BlobRestore(TaskRestoreManager):
             _finish_image(manifest, target.directory)
             target.adopt(verified=True)
             if manifest.changes:
-                self._write(manifest.changes, scratch, target)
+                self._write(manifest.changes, scratch, target, total)
 
     def _download(self, target: RestoreTarget, total: int) -> Download:
         return Download(
@@ -98,13 +98,13 @@ class BlobRestore(TaskRestoreManager):
             lambda size: target.progress(size=size, total_size=total),
         )
 
-    def _write(self, changes: Sequence[StoredChanges], scratch: Path, target: RestoreTarget) -> None:
+    def _write(self, changes: Sequence[StoredChanges], scratch: Path, target: RestoreTarget, total: int) -> None:
         """Merge the chain, and write it once."""
         files = [self._unpacked(number, link, scratch) for number, link in enumerate(changes)]
         if not files:
             return
         try:
-            target.write(_watched(chain.merged(files), target))
+            target.write(_watched(chain.merged(files), target, total))
         except FormatError as error:
             raise StateCorruptError(f"the changes of store {target.store!r} cannot be read: {error}") from error
 
@@ -195,8 +195,8 @@ def _packed_path(scratch: Path, number: int) -> Path:
     return scratch / f"{number}.packed"
 
 
-def _watched(changes: Iterator[Change], target: RestoreTarget) -> Iterator[Change]:
+def _watched(changes: Iterator[Change], target: RestoreTarget, total: int) -> Iterator[Change]:
     while batch := list(islice(changes, BATCH)):
         target.check()
         yield from batch
-        target.progress(records=len(batch))
+        target.progress(records=len(batch), total_size=total)

@@ -224,6 +224,32 @@ def _(event: events.Uploaded) -> Line:
 
 
 @line.register
+def _(event: events.BackupDecided) -> Line:
+    return Line(
+        logging.DEBUG,
+        f"commit {event.id}: {event.backend} uploads store {event.store} as {event.way}, {size_text(event.size)}: "
+        f"{event.reason}",
+    )
+
+
+@line.register
+def _(event: events.ObjectsUploaded) -> Line:
+    return Line(
+        logging.DEBUG,
+        f"commit {event.id}: {event.backend} uploaded {count_text(event.objects, 'object')} of {size_text(event.size)}",
+    )
+
+
+@line.register
+def _(event: events.ObjectsRemoved) -> Line:
+    return Line(
+        logging.DEBUG,
+        f"{event.backend} removed {count_text(event.objects, 'object')} with {count_text(event.requests, 'request')}: "
+        f"{event.reason}",
+    )
+
+
+@line.register
 def _(event: events.OptionalBackendFailed) -> Line:
     return Line(
         logging.WARNING,
