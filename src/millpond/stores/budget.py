@@ -39,7 +39,7 @@ class BufferBudget:
 
     def may_pass(self, size: int) -> bool:
         """Say whether *size* bytes fit, or waiting for them would be in vain because no closed run is left."""
-        return self._held + size <= self.limit or self._closed == 0
+        return self._held + size <= self.limit or self._closed <= 0
 
     def claim(self, size: int) -> bool:
         """Take *size* bytes for an open run if they fit, and say whether they did."""
