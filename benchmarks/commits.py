@@ -282,8 +282,9 @@ def many(root: Path, repetitions: int, count: int) -> list[Row]:
             for task, times in ((one, alone), (thousand, among)):
                 write_ours(task, names[0], number, DIRTY)
                 times.append(ended(task))
-            before = jobs.count_files(root / "many")
             clean.append(millis(lambda: thousand.commit_now(600)))
+            before = jobs.count_files(root / "many")
+            thousand.commit_now(600)
             written.append(jobs.count_files(root / "many") - before)
     nothing = f"commit of 1 dirty store beside one of {count} clean ones"
     return [
