@@ -513,7 +513,7 @@ def test_a_clone_copies_where_links_fail(task: TaskDirectory, monkeypatch: pytes
 def test_a_linked_file_keeps_its_digest(task: TaskDirectory) -> None:
     """A file that an earlier image holds keeps that image's digest; a new file of the same name and size has none."""
     image = seal(task)
-    known = known_digests(image, task.manifest("s", NAME))
+    known = known_digests(image, task.manifest("s", NAME).files)
     staged = task.stage("s", "6-0-ab")
     clone_image(image, staged, immutable=["*.sst"], transient=[])
 
@@ -525,12 +525,12 @@ def test_a_linked_file_keeps_its_digest(task: TaskDirectory) -> None:
 def test_a_file_that_grew_has_no_known_digest(task: TaskDirectory) -> None:
     """The same file with another size than its manifest says is not what was digested."""
     image = seal(task)
-    known = known_digests(image, task.manifest("s", NAME))
+    known = known_digests(image, task.manifest("s", NAME).files)
     with (image / "000001.sst").open("ab") as file:
         file.write(b"y")
 
     assert [None, known[identity(image / "sub" / "CURRENT")].digest] == [f.digest for f in describe_image(image, known)]
-    assert {identity(image / "sub" / "CURRENT")} == set(known_digests(image, task.manifest("s", NAME)))
+    assert {identity(image / "sub" / "CURRENT")} == set(known_digests(image, task.manifest("s", NAME).files))
 
 
 def test_dropped_images_are_gone_and_their_links_unchanged(task: TaskDirectory) -> None:

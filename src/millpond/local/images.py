@@ -7,6 +7,7 @@ import shutil
 import stat
 from collections.abc import Callable, Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
@@ -61,6 +62,7 @@ class ImageFile:
     identity: FileIdentity
 
 
+@cache
 def current_boot() -> str:
     """Give the id of this start of the machine, as in ``ImageManifest.boot``; empty where the system tells none."""
     try:
@@ -142,13 +144,13 @@ def _collect_files(folder: Path, prefix: str, found: list[ImageFile]) -> None:
                 raise StateCorruptError(f"{entry.path} is neither a file nor a folder: an image holds nothing else")
 
 
-def known_digests(image: Path, manifest: ImageManifest) -> dict[FileIdentity, ManifestFile]:
+def known_digests(image: Path, files: Iterable[ManifestFile]) -> dict[FileIdentity, ManifestFile]:
     """
-    Give what *manifest* says of the files of *image* by their identity on disk, for :func:`describe_image`.
+    Give *files*, which the manifest of *image* lists, by their identity on disk, for :func:`describe_image`.
 
-    Files that are gone, or whose size is not the manifest's, are left out.
+    Those that are gone, or have another size on disk, are left out.
     """
-    listed = {file.name: file for file in manifest.files}
+    listed = {file.name: file for file in files}
     return {
         file.identity: listed[file.name]
         for file in list_files(image)

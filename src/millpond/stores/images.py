@@ -22,7 +22,6 @@ from millpond.local import (
     current_boot,
     describe_image,
     known_digests,
-    read_manifest,
 )
 from millpond.spi import FileEntry, StoreEngine, StoreSpec, Transfers
 
@@ -63,7 +62,7 @@ class Image:
 
     def inodes(self) -> Inodes:
         """Give what its manifest says of its files by device and inode, for the images that follow."""
-        return known_digests(self.path, read_manifest(self.path))
+        return known_digests(self.path, self.files)
 
 
 @frozen
@@ -136,8 +135,9 @@ def entries(image: Image, algorithm: str) -> list[FileEntry]:
         FileEntry(name=file.name, path=image.path / file.name, size=file.size, digest=file.digest)
         for file in image.files
     ]
-    size = manifest.stat().st_size
-    return [*listed, FileEntry(name=MANIFEST, path=manifest, size=size, digest=digest_file(manifest, algorithm))]
+    data = manifest.read_bytes()
+    digest = digest_bytes(data, algorithm)
+    return [*listed, FileEntry(name=MANIFEST, path=manifest, size=len(data), digest=digest)]
 
 
 def discard(image: Image) -> None:
