@@ -12,16 +12,15 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-
-from attrs import frozen
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 CACHE = CHECKOUT / "build" / "servers"
 LONGEST_BUILD_S = 1_800
 
 
-@frozen
+@dataclass(frozen=True)  # this file also runs where nothing is installed
 class GoTool:
     """
     One program.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
@@ -63,6 +63,7 @@ def translated(doing: Doing, expired: Callable[[], None]) -> Iterator[None]:
     """Raise what the SDK raises in the block as one of our errors; call *expired* if other credentials may help."""
     from botocore.exceptions import BotoCoreError, ClientError
     from botocore.exceptions import HTTPClientError as HTTPError
+    from botocore.parsers import ResponseParserError
 
     try:
         yield
@@ -75,6 +76,8 @@ def translated(doing: Doing, expired: Callable[[], None]) -> Iterator[None]:
     except BotoCoreError as error:
         expired()
         raise _unprepared(doing, error) from error
+    except ResponseParserError as error:
+        raise TransientError(f"{doing}: the answer is no S3 server's: {error}") from error
 
 
 def code_of(error: ClientError) -> str:
@@ -91,7 +94,8 @@ def answered(doing: Doing, error: ClientError) -> MillpondError:
     tries = int(about.get("RetryAttempts", 0)) + 1
     code, message = str(told.get("Code", "")), str(told.get("Message", ""))
     result = translate(doing, status, code, message, tries, headers)
-    if tries > 1 and isinstance(result, ConfigError):  # it would say that nothing happened; an earlier attempt may have
+    if tries > 1 and isinstance(result, ConfigError) and not _is_elsewhere(status, code):
+        # It would say that nothing has happened.
         return TransientError(f"{result}; an earlier attempt was not answered, and may have been carried out")
     return result
 
@@ -113,7 +117,7 @@ def translate(
         )
     if code in _STRANGERS:
         return ConfigError(f"{doing}: {_STRANGERS[code]}: correct the credentials ({said})")
-    if code in _ELSEWHERE or status in (301, 307):
+    if _is_elsewhere(status, code):
         region = (headers or {}).get("x-amz-bucket-region")
         return ConfigError(
             f"{doing}: the bucket is in {f'the region {region}' if region else 'another region'}: correct `region` or "
@@ -134,6 +138,19 @@ def translate(
     if status in (409, 412):
         return TransientError(f"{doing}: another request was in the way ({said})")
     return ConfigError(f"{doing}: the store refuses the request as it is ({said})")
+
+
+def expect(answer: Mapping[str, Any], name: str, place: str) -> None:
+    """Refuse an *answer* about *place* that says that all is well and lacks what S3 always tells."""
+    if name not in answer:
+        raise TransientError(
+            f"{place}: what answered is no S3 server: its answer has no {name}; correct `endpoint`, or look for a proxy "
+            "or a login page in between"
+        )
+
+
+def _is_elsewhere(status: int, code: str) -> bool:
+    return code in _ELSEWHERE or status in (301, 307)
 
 
 def _unreached(doing: Doing, error: Exception) -> MillpondError:

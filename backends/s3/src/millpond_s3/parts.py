@@ -16,7 +16,7 @@ from attrs import frozen
 from millpond.blob.store import Body
 from millpond.lanes import TransferPool
 from millpond_s3.bodies import Window
-from millpond_s3.driver_errors import code_of
+from millpond_s3.driver_errors import code_of, expect
 from millpond_s3.settings import MIB, S3Settings
 
 if TYPE_CHECKING:
@@ -84,7 +84,8 @@ class Upload:
         if if_absent:
             given["IfNoneMatch"] = "*"
         try:
-            self.client.complete_multipart_upload(**given, MultipartUpload={"Parts": parts})
+            told = self.client.complete_multipart_upload(**given, MultipartUpload={"Parts": parts})
+            expect(told, "ETag", self.key)
         except ClientError as error:
             return self._was_done(error, token, if_absent)
         return True

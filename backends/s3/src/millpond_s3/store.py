@@ -13,7 +13,7 @@ from millpond.errors import ConfigError, StoreClosedError
 from millpond.lanes import TransferPool
 from millpond_s3.bodies import Window, read_whole
 from millpond_s3.client import Connection, connect
-from millpond_s3.driver_errors import Doing, code_of, translate, translated
+from millpond_s3.driver_errors import Doing, code_of, expect, translate, translated
 from millpond_s3.parts import Upload
 from millpond_s3.settings import MIB, S3Settings
 from millpond_s3.versions import keeps_versions, remove
@@ -51,7 +51,8 @@ class S3Store(BlobStore):
             new = {**self._settings.for_new(), **({"IfNoneMatch": "*"} if if_absent else {})}
             with Window(body.open(), 0, body.size) as window, _unless(if_absent, "PreconditionFailed", "412") as made:
                 sent = window.read() if body.size <= _AT_ONCE else window
-                client.put_object(**new, Key=self._key(key), Body=sent, ContentLength=body.size)
+                told = client.put_object(**new, Key=self._key(key), Body=sent, ContentLength=body.size)
+                expect(told, "ETag", self.where(key))
                 made.append(True)
         return bool(made)
 
@@ -59,10 +60,10 @@ class S3Store(BlobStore):
         """Give a part of an object by one ranged request."""
         end = "" if length is None else start + max(length, 1) - 1
         ranged = {"Range": f"bytes={start}-{end}"} if start or length is not None else {}
-        told: dict[str, Any] | None = None
+        found: dict[str, Any] | None = None
         with self._doing("s3:GetObject", key) as client, _unless(True, "InvalidRange", "416"):
-            told = client.get_object(**self._settings.for_content(), Key=self._key(key), **ranged)
-        data = b"" if told is None else read_whole(told, self.where(key))
+            found = client.get_object(**self._settings.for_content(), Key=self._key(key), **ranged)
+        data = b"" if found is None else read_whole(found, self.where(key))
         if length is not None and len(data) > max(length, 1):
             raise ConfigError(f"{self.where(key)}: a part was asked for and more came: the server ignores ranges")
         return data if length else data[:length]
@@ -74,6 +75,7 @@ class S3Store(BlobStore):
         with self._doing("s3:ListBucket", prefix) as client:
             pages = client.get_paginator("list_objects_v2")
             for page in pages.paginate(**self._settings.for_any(), Prefix=self._key(prefix), **place):
+                expect(page, "IsTruncated", self.where(prefix))
                 for one in page.get("Contents", ()):
                     if one["Key"] <= last:
                         raise ConfigError(f"{self.where(prefix)}: keys are listed out of order: use another server")
