@@ -18,7 +18,7 @@ from millpond.events import Event, Listeners, StateNotDurable
 from millpond.lanes import TransferPool, Workers
 from millpond.opening import JobParts, TaskParts, open_task
 from millpond.progress import LogListener
-from millpond.spi import Checkpointable, JobContext, StateBackendAdmin
+from millpond.spi import Checkpointable, CheckpointManager, JobContext, StateBackendAdmin
 from millpond.stores.budget import BufferBudget
 from millpond.task import Task
 
@@ -62,11 +62,10 @@ class Job:
             clock=SystemClock(),
             transfers=self._transfers,
         )
-        checkpoint = config.checkpoint
         self._parts = JobParts(
             config=config,
             context=context,
-            manager=checkpoint.factory(checkpoint.settings, context, checkpoint.versions),
+            manager=self._manager(context),
             budget=BufferBudget(config.buffer_memory),
             apply_workers=Workers("apply", 2),
             commit_workers=Workers("commit", 2),
@@ -80,6 +79,14 @@ class Job:
         self._opening = 0
         self._tasks: dict[str, tuple[Task, TaskParts]] = {}
         _jobs.add(self)
+
+    def _manager(self, context: JobContext) -> CheckpointManager:
+        checkpoint = self.config.checkpoint
+        try:
+            return checkpoint.factory(checkpoint.settings, context, checkpoint.versions)
+        except BaseException:
+            self._transfers.close(0)
+            raise
 
     # ----------------------------------------------------------------------------------------------- opening
 

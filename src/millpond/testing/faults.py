@@ -260,7 +260,7 @@ class FaultyCheckpoints(CheckpointManager):
 
     def pin(self, task: str, id: CheckpointId, name: str) -> None:
         """See the SPI."""
-        self._inner.pin(task, id, name)
+        self._faults.around("pin", lambda: self._inner.pin(task, id, name), name)
 
     def unpin(self, task: str, name: str) -> None:
         """See the SPI."""
@@ -272,4 +272,4 @@ class FaultyCheckpoints(CheckpointManager):
 
     def close(self) -> None:
         """See the SPI."""
-        self._inner.close()
+        self._faults.around("close", self._inner.close)
