@@ -13,10 +13,10 @@ COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generat
 	$(GROUPS:%=--group %) $(PROJECTS) --output-file requirements.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-all demo bench docs lock upgrade clean
+.PHONY: help setup test test-all demo demo-s3 bench docs lock upgrade clean
 
 help: ## list these words
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
 
 setup: $(VENV)/.ready ## make .venv/ with everything in it: the lock, the core, the backends
 
@@ -30,6 +30,10 @@ test-all: test ## the same, and the tests on each interpreter here and with the 
 
 demo: setup ## run the flights, kill them again and again, compare everything
 	$(IN_VENV) examples/flights/run.py
+
+demo-s3: setup ## the same with records and state in a bucket, on a server that it starts itself
+	$(IN_VENV) tests/services/go_tools.py
+	$(IN_VENV) examples/flights/run.py --s3 --keep build/flights-s3
 
 bench: setup ## measure beside the bare parts, each program of benchmarks/ in turn
 	for each in $$(grep -l '^if __name__' benchmarks/*.py); do $(IN_VENV) $$each || exit 1; done

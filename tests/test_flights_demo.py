@@ -369,6 +369,20 @@ def test_a_small_run_is_restored_exactly(tmp_path):
 
 
 @needs_data
+def test_a_bucket_gives_everything_back_to_an_empty_disk(tmp_path):
+    """With its configuration alone changed, the killed job is restored exactly from a bucket, its disk wiped."""
+    pytest.importorskip("millpond_s3")
+    done = run_demo(tmp_path / "flights ü", "--kills", "4", "--s3")
+
+    assert 0 == done.returncode, done.stdout + done.stderr
+    last = done.stdout.rstrip("\n").splitlines()[-1]
+    assert re.fullmatch(r"restored exactly: 4 kills, [0-9,]+ keys equal", last), done.stdout
+    assert "from the backend 'archive'" in done.stdout
+    assert "wiped before the comparison" in done.stdout
+    assert "archive  ok" in done.stdout
+
+
+@needs_data
 def test_a_job_that_forgets_fails(tmp_path):
     """A job that starts again from nothing after a kill is found out by the ledger, and the demo exits with 1."""
     done = run_demo(tmp_path / "flights", "--kills", "6", "--forget")

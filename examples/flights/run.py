@@ -7,15 +7,17 @@ import json
 import random
 import shlex
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import islice
 from pathlib import Path
 from string import Template
 
 from attrs import frozen
+from bucket import Bucket, serve
 from child import Child
 from compare import Comparison, compare_offset, compare_store
 from filelock import FileLock, Timeout
@@ -34,6 +36,8 @@ import millpond
 HERE = Path(__file__).resolve().parent
 CHECKOUT = HERE.parents[1]
 LOCK = ".lock"
+BUCKET = "s3"  # where a server of this run keeps its bucket; it is there before the configuration
+SHOWN_LINES = 12
 LEAST_SECONDS_A_KILL = 1.0  # a small run is slowed down to this, so that there is something left to kill
 
 
@@ -71,7 +75,7 @@ class Place:
     @property
     def parts(self) -> tuple[Path, ...]:
         """Everything that an earlier run may have left, the configuration last."""
-        directories = (self.root / name for name in ("state", "backup", "records"))
+        directories = (self.root / name for name in ("state", "backup", "records", BUCKET))
         return (*directories, self.streams, self.log, self.ledger, self.config)
 
     @contextmanager
@@ -100,17 +104,20 @@ class Place:
         Raises:
             RunError: The directory holds something else.
         """
-        others = [path for path in self.root.iterdir() if path.name != LOCK]
+        others = [path for path in self.root.iterdir() if path.name not in (LOCK, BUCKET)]
         if others and not self.config.is_file():
             raise RunError(f"{self.root} is neither empty nor left by an earlier run: choose another with --keep")
         for part in self.parts:
             _remove(part)
 
-    def write_config(self, interval: str) -> None:
-        """Fill in the template beside this file."""
-        place = json.dumps(str(self.root), ensure_ascii=False)[1:-1]  # TOML escapes as JSON does
-        template = Template((HERE / "job.toml").read_text("utf-8"))
-        self.config.write_text(template.substitute(place=place, interval=interval), "utf-8")
+    def write_config(self, interval: str, bucket: Bucket | None = None) -> None:
+        """Fill in a template beside this file: that for a disk, or for a bucket."""
+        values = {"place": str(self.root), "interval": interval}
+        if bucket is not None:
+            values |= {"bucket": bucket.name, "endpoint": bucket.endpoint}
+        escaped = {name: json.dumps(value, ensure_ascii=False)[1:-1] for name, value in values.items()}  # as TOML does
+        template = Template((HERE / ("job.toml" if bucket is None else "job-s3.toml")).read_text("utf-8"))
+        self.config.write_text(template.substitute(escaped), "utf-8")
 
     def lose_state(self) -> None:
         """Remove the whole state directory."""
@@ -129,7 +136,9 @@ def main() -> int:
     place = Place(chosen.keep.resolve())
     try:
         with place.alone():
-            return _demo(chosen, place, console)
+            place.clear()
+            with serve(place.root / BUCKET) if chosen.s3 else nullcontext() as bucket:
+                return _demo(chosen, place, console, bucket)
     except NoDataError as error:
         console.print(str(error), markup=False)
         return 2
@@ -138,21 +147,29 @@ def main() -> int:
         return 1
 
 
-def _demo(chosen: argparse.Namespace, place: Place, console: Console) -> int:
-    place.clear()
-    place.write_config(chosen.interval)
+def _demo(chosen: argparse.Namespace, place: Place, console: Console, bucket: Bucket | None) -> int:
+    place.write_config(chosen.interval, bucket)
     rows = write_streams(islice(read_departures(find_data()), chosen.rows), place.streams)
     total = sum(rows.values())
     counts = ", ".join(f"{origin} {count:,}" for origin, count in rows.items())
     console.print(f"{total:,} departures: {counts}; seed {chosen.seed}", markup=False)
+    if bucket is not None:
+        console.print(
+            f"state and records go to s3://{bucket.name} of {bucket.server} at {bucket.endpoint}", markup=False
+        )
 
     begin = time.monotonic()
     screen = Screen(console, rows)
     kills = _kill_and_restart(chosen, place, rows, screen)
+    if bucket is not None:
+        place.lose_state()  # what is compared is what an empty disk gets back
+        console.print("the state directory is wiped before the comparison", markup=False)
     result, offsets = _compare(place, screen)
     console.print(f"{time.monotonic() - begin:.0f} s, set-up aside; {offsets.equal} offsets equal", markup=False)
     result.differing += offsets.differing
-    return conclude(console, place, kills, result, offsets.first + result.first)
+    if bucket is not None:
+        _show_commands(console, place)
+    return conclude(console, place, kills, result, offsets.first + result.first, stays=bucket is None)
 
 
 def _kill_and_restart(chosen: argparse.Namespace, place: Place, rows: Mapping[str, int], screen: Screen) -> int:
@@ -191,18 +208,30 @@ def _compare(place: Place, screen: Screen) -> tuple[Comparison, Comparison]:
     return keys, offsets
 
 
-def conclude(console: Console, place: Place, kills: int, result: Comparison, first: list[str]) -> int:
-    """Say how it ended; give the exit code."""
+def conclude(
+    console: Console, place: Place, kills: int, result: Comparison, first: list[str], *, stays: bool = True
+) -> int:
+    """Say how it ended, and, if it *stays*, how to look at what is left; give the exit code."""
     for difference in first:
         console.print(f"  {difference}", markup=False, soft_wrap=True)
     if result.differing:
         console.print(f"not restored exactly: {kills} kills, {result.differing:,} differences", markup=False)
         return 1
-    console.print("what is left can be looked at:", markup=False)
-    for command in _commands(place):
-        console.print(f"  {command}", markup=False, soft_wrap=True)
+    if stays:
+        console.print("what is left can be looked at:", markup=False)
+        for command in _commands(place):
+            console.print(f"  {command}", markup=False, soft_wrap=True)
     console.print(f"restored exactly: {kills} kills, {result.equal:,} keys equal", markup=False)
     return 0
+
+
+def _show_commands(console: Console, place: Place) -> None:
+    """Run the commands while the server is there, and show what they say."""
+    for command in _commands(place):
+        console.print(f"$ {command}", markup=False, soft_wrap=True)
+        said = subprocess.run(shlex.split(command), capture_output=True, text=True, check=False)
+        for line in [*said.stdout.splitlines()[:SHOWN_LINES], *said.stderr.splitlines()]:
+            console.print(f"  {line}", markup=False, soft_wrap=True)
 
 
 def _commands(place: Place) -> list[str]:
@@ -243,7 +272,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--forget", action="store_true", help="lose records and backups at every kill: the demo has to fail"
     )
-    return parser.parse_args()
+    parser.add_argument("--s3", action="store_true", help="keep records and state in a bucket, on a server of its own")
+    chosen = parser.parse_args()
+    if chosen.s3 and chosen.forget:
+        parser.error("--forget removes directories, and --s3 keeps nothing in any: choose one")
+    return chosen
 
 
 if __name__ == "__main__":

@@ -60,4 +60,4 @@ def _await_port(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
         with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
             return
         pause.wait(0.02)
-    raise ServerError(f"{process.args} does not listen on {port}:\n{log.read_text('utf-8', 'replace')[-4000:]}")
+    raise ServerError(f"{process.args!r} does not listen on {port}:\n{log.read_text('utf-8', 'replace')[-4000:]}")
