@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from pathlib import Path
 
 from attrs import define, frozen
 from rocksdict import Options, Rdict
+from table import Row, show
 
 from millpond.lanes import Workers
 from millpond.spi import StoreSpec
@@ -40,21 +40,9 @@ DIRTY = 8_000
 SHORT = 2_000
 
 
-@frozen
-class Result:
-    """One line of the table; times are microseconds an operation, of each repetition."""
-
-    name: str
-    ours: list[float]
-    raw: list[float]
-    goal: str
-    reached: Callable[[float], bool]
-
-    def line(self) -> str:
-        """Give it as text: the ratio is that of the medians."""
-        ours, raw = statistics.median(self.ours), statistics.median(self.raw)
-        verdict = "" if not self.goal else "reached" if self.reached(ours / raw) else "NOT YET"
-        return f"{self.name:48} {ours:8.3f} {raw:8.3f} {ours / raw:7.2f}x   {self.goal:9} {verdict}"
+def in_us(name: str, ours: list[float], raw: list[float], goal: str, reached: Callable[[float], bool]) -> Row:
+    """Give one line of the table; times are microseconds an operation, of each repetition."""
+    return Row(name, ours, raw, "us", goal, reached)
 
 
 @define
@@ -167,7 +155,7 @@ def count_up(store: object, keys: list[bytes]) -> None:
         put(key, (int.from_bytes(get(key) or b"", "big") + 1).to_bytes(8, "big"))
 
 
-def bench_put(bench: Bench) -> list[Result]:
+def bench_put(bench: Bench) -> list[Row]:
     """New keys, with their share of applying and flushing, against a put loop that is flushed and one that is not."""
     ours, raw, flushed, plain = [], [], [], []
     count = len(bench.items)
@@ -180,13 +168,13 @@ def bench_put(bench: Bench) -> list[Result]:
         with bench.ours([]) as mine:
             ours.append(timed(lambda: (put_all(mine.store.put, bench.items), mine.flush()), count))
     return [
-        Result("put, applied and flushed / raw put", ours, raw, "<= 1.00x", lambda ratio: ratio <= 1.0),
-        Result("put, applied and flushed / raw put + flush", ours, flushed, "", lambda ratio: ratio <= 1.0),
-        Result("put, applied and flushed / rocksdict's defaults", ours, plain, "<= 1.00x", lambda ratio: ratio <= 1.0),
+        in_us("put, applied and flushed / raw put", ours, raw, "<= 1.00x", lambda ratio: ratio <= 1.0),
+        in_us("put, applied and flushed / raw put + flush", ours, flushed, "", lambda ratio: ratio <= 1.0),
+        in_us("put, applied and flushed / rocksdict's defaults", ours, plain, "<= 1.00x", lambda ratio: ratio <= 1.0),
     ]
 
 
-def bench_hot(bench: Bench) -> list[Result]:
+def bench_hot(bench: Bench) -> list[Row]:
     """Read-modify-write of a thousand keys, with applying and flushing at the end."""
     ours, raw = [], []
     keys = [key for key, _ in bench.items[:HOT]]
@@ -196,10 +184,10 @@ def bench_hot(bench: Bench) -> list[Result]:
             raw.append(timed(lambda: count_up(database, work), len(work)))
         with bench.ours([]) as mine:
             ours.append(timed(lambda: (count_up(mine.store, work), mine.flush()), len(work)))
-    return [Result("read-modify-write, hot keys", ours, raw, "<= 0.20x", lambda ratio: ratio <= 0.2)]
+    return [in_us("read-modify-write, hot keys", ours, raw, "<= 0.20x", lambda ratio: ratio <= 0.2)]
 
 
-def bench_get(bench: Bench) -> list[Result]:
+def bench_get(bench: Bench) -> list[Row]:
     """Gets that the buffer cannot answer, without and with runs that wait, and gets that it can."""
     raw, miss, waiting, hit = [], [], [], []
     keys = [key for key, _ in bench.items]
@@ -219,9 +207,9 @@ def bench_get(bench: Bench) -> list[Result]:
             hit.append(timed(lambda: get_all(full.store.get, hot), len(keys)))
         release()
     return [
-        Result("get, not in the buffer", miss, raw, "<= 1.15x", lambda ratio: ratio <= 1.15),
-        Result("get, not in the buffer, runs waiting", waiting, raw, "<= 1.15x", lambda ratio: ratio <= 1.15),
-        Result("get, in the buffer", hit, raw, "<= 0.20x", lambda ratio: ratio <= 0.2),
+        in_us("get, not in the buffer", miss, raw, "<= 1.15x", lambda ratio: ratio <= 1.15),
+        in_us("get, not in the buffer, runs waiting", waiting, raw, "<= 1.15x", lambda ratio: ratio <= 1.15),
+        in_us("get, in the buffer", hit, raw, "<= 0.20x", lambda ratio: ratio <= 0.2),
     ]
 
 
@@ -234,7 +222,7 @@ def hold_lane(mine: Ours) -> Callable[[], None]:
     return event.set
 
 
-def bench_scan(bench: Bench) -> list[Result]:
+def bench_scan(bench: Bench) -> list[Row]:
     """Whole scans, without and with a dirty open run."""
     raw, engine, clean, dirty = [], [], [], []
     count = len(bench.items)
@@ -253,11 +241,11 @@ def bench_scan(bench: Bench) -> list[Result]:
             few_clean.append(timed(lambda: scan_few(mine.store.scan, starts), SHORT))
             few_dirty.append(timed(lambda: scan_few(other.store.scan, starts), SHORT))
     return [
-        Result("scan, engine alone", engine, raw, "", lambda ratio: ratio <= 1 / 0.6),
-        Result("scan, clean buffer", clean, raw, "<= 1.67x", lambda ratio: ratio <= 1 / 0.6),
-        Result(f"scan, {len(changed):,} keys dirty", dirty, raw, "<= 1.67x", lambda ratio: ratio <= 1 / 0.6),
-        Result("scan of ten entries, clean buffer", few_clean, few_raw, "", lambda _: True),
-        Result(f"scan of ten entries, {len(changed):,} keys dirty", few_dirty, few_raw, "", lambda _: True),
+        in_us("scan, engine alone", engine, raw, "", lambda ratio: ratio <= 1 / 0.6),
+        in_us("scan, clean buffer", clean, raw, "<= 1.67x", lambda ratio: ratio <= 1 / 0.6),
+        in_us(f"scan, {len(changed):,} keys dirty", dirty, raw, "<= 1.67x", lambda ratio: ratio <= 1 / 0.6),
+        in_us("scan of ten entries, clean buffer", few_clean, few_raw, "", lambda _: True),
+        in_us(f"scan of ten entries, {len(changed):,} keys dirty", few_dirty, few_raw, "", lambda _: True),
     ]
 
 
@@ -285,12 +273,9 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, default=None, help="where the databases are made")
     arguments = parser.parse_args()
     workers = Workers("bench", 1)
-    print(f"{'':48} {'ours us':>8} {'raw us':>8} {'ratio':>8}   goal")
     with tempfile.TemporaryDirectory(dir=arguments.directory) as directory:
         bench = Bench(Path(directory), workers, made_items(arguments.keys), arguments.repetitions)
-        for name in arguments.only.split(","):
-            for result in BENCHES[name](bench):
-                print(result.line(), flush=True)
+        show([row for name in arguments.only.split(",") for row in BENCHES[name](bench)])
     workers.close(10.0)
 
 

@@ -18,7 +18,7 @@ class Row:
         ours: What it took with Millpond, one figure a repetition.
         bare: What the bare part took in the same run; empty where the goal is a figure of its own.
         unit: Of both.
-        goal: In words.
+        goal: In words; empty where the row is there to compare.
         reached: Says of the ratio of the medians, or of our median where nothing is bare, whether the goal is reached.
     """
 
@@ -39,7 +39,7 @@ class Row:
         """Give it as text."""
         bare = f"{statistics.median(self.bare):.3f}" if self.bare else ""
         ratio = f"{self.figure:.2f}x" if self.bare else ""
-        verdict = "reached" if self.reached(self.figure) else "NOT YET"
+        verdict = "" if not self.goal else "reached" if self.reached(self.figure) else "NOT YET"
         return (self.name, f"{statistics.median(self.ours):.3f}", bare, self.unit, ratio, self.goal, verdict)
 
 
