@@ -35,8 +35,8 @@ demo-s3: setup ## the same with records and state in a bucket, on a server that 
 	$(IN_VENV) tests/services/go_tools.py
 	$(IN_VENV) examples/flights/run.py --s3 --keep build/flights-s3
 
-bench: setup ## measure beside the bare parts, each program of benchmarks/ in turn
-	for each in $$(grep -l '^if __name__' benchmarks/*.py); do $(IN_VENV) $$each || exit 1; done
+bench: setup ## measure beside the bare parts, each program of benchmarks/ in turn, into one table
+	$(IN_VENV) benchmarks/run.py
 
 docs: setup ## build the pages into site/
 	$(IN_VENV) -m sphinx -W --keep-going -q -b html docs site
