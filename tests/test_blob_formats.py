@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from millpond.formats.blob_manifest import BackupManifest, StoredChanges, Stored
 from millpond.formats.blob_marker import BlobMarker, ObjectName
 from millpond.formats.digest import digest_bytes
 from millpond.formats.envelope import seal
-from millpond.formats.pack import Tail, decode_footer, encode_footer
+from millpond.formats.pack import FOOTER_SIZE, Tail, decode_footer, encode_footer
 
 OBJECT = "7-1700000000000-5-0123456789abcdef"
 OTHER = "6-1690000000000-4-00000000000000ff"
@@ -187,3 +188,22 @@ def test_a_footer_of_another_pack_is_refused():
     """A footer that does not fit the size of its object is damage."""
     with pytest.raises(StateCorruptError, match="152|151"):
         decode_footer(encode_footer(Tail(100, 20)), 151)
+
+
+# Golden files
+
+GOLDEN = Path(__file__).parent / "golden" / "formats"
+
+
+def golden_pack() -> bytes:
+    tail = blob_manifest.encode(manifest())
+    return b"pieces" + tail + encode_footer(Tail(6, len(tail)))
+
+
+def test_the_formats_are_those_of_the_first_release():
+    """What this release writes is byte for byte what the first one wrote, and what that wrote is read."""
+    assert golden_pack() == (GOLDEN / "pack").read_bytes()
+    assert str(BlobMarker(OBJECT, 6, 512, DIGEST)) == (GOLDEN / "blob-marker").read_text().rstrip("\n")
+    data = (GOLDEN / "pack").read_bytes()
+    tail = decode_footer(data[-FOOTER_SIZE:], len(data))
+    assert manifest() == blob_manifest.decode(data[tail.start : tail.start + tail.length])
