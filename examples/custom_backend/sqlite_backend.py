@@ -7,7 +7,8 @@ from pathlib import Path
 from attrs import frozen
 
 from millpond.errors import StateCorruptError, StateNotFoundError
-from millpond.local import escape_name, fsync_directory, make_folders
+from millpond.formats.digest import digest_file
+from millpond.local import escape_name, fsync_directory, job_folder, make_folders
 from millpond.spi import SPI_VERSION, Capabilities, Facet, StateBackendFactory, TaskBackupManager, TaskRestoreManager
 
 
@@ -17,24 +18,25 @@ class SqliteConfig:
 
 
 class SqliteBackup(TaskBackupManager):
-    def __init__(self, folder, claim):
-        self.folder, self.claim = folder, claim
+    def __init__(self, task, folder):
+        self.backend, self.writer, self.folder = task.backend, task.claim.writer, folder
 
     def upload(self, snapshot, markers):
-        make_folders(self.folder)
         made = {}
         for store in snapshot.stores:
             snapshot.check()
-            made[store] = f"{snapshot.id}-{self.claim.writer}-{escape_name(store)}.db"
-            with closing(sqlite3.connect(self.folder / made[store])) as database, database:
+            file = self.folder / escape_name(store) / f"{snapshot.id}-{self.writer}.db"
+            make_folders(file.parent)
+            with closing(sqlite3.connect(file)) as database, database:
                 database.execute("CREATE TABLE entries (key BLOB PRIMARY KEY, value BLOB NOT NULL)")
                 database.executemany("INSERT INTO entries VALUES (?, ?)", snapshot.items(store))
-        fsync_directory(self.folder)
+            fsync_directory(file.parent)
+            made[store] = f"{digest_file(file)}/{file.name}"
         return made
 
     def cleanup(self, retained):
-        needed = {marker for checkpoint in retained for marker in checkpoint.markers.get(self.folder.name, {}).values()}
-        for file in self.folder.glob(f"*-{self.claim.writer}-*.db"):  # what another owner made is not ours to remove
+        needed = {marker.partition("/")[2] for one in retained for marker in one.markers.get(self.backend, {}).values()}
+        for file in self.folder.glob(f"*/*-{self.writer}.db"):  # what another owner made is not ours to remove
             if file.name not in needed:
                 file.unlink()
 
@@ -44,24 +46,25 @@ class SqliteRestore(TaskRestoreManager):
         self.folder = folder
 
     def restore(self, target):
-        file = self.folder / target.marker
+        digest, _, name = target.marker.partition("/")
+        file = self.folder / escape_name(target.store) / name
         if not file.is_file():
             raise StateNotFoundError(f"there is no {file}")
-        try:
-            with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as database:
-                target.write(database.execute("SELECT key, value FROM entries ORDER BY key"))
-        except sqlite3.DatabaseError as error:
-            raise StateCorruptError(f"{file} is damaged: {error}") from error
+        if digest_file(file) != digest:
+            raise StateCorruptError(f"{file} is not what was committed")
+        with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as database:
+            target.write(database.execute("SELECT key, value FROM entries ORDER BY key"))
 
 
 class SqliteBackend(StateBackendFactory):
     spi_version, config_class, capabilities = SPI_VERSION, SqliteConfig, Capabilities(facets=Facet.ITEMS)
 
     def backup_manager(self, task, stores):
-        return SqliteBackup(self.folder(task), task.claim)
+        return SqliteBackup(task, self.folder(task))
 
     def restore_manager(self, task, stores):
         return SqliteRestore(self.folder(task))
 
     def folder(self, task):
-        return self.config.path / escape_name(task.job.job) / escape_name(task.task) / escape_name(task.backend)
+        job = self.config.path / job_folder(task.job.job, task.job.job_id)
+        return job / escape_name(task.task) / escape_name(task.backend)

@@ -15,6 +15,7 @@ COMMANDS = {
     "backends": "List the plugins that are installed, and why one cannot be used.",
     "checkpoints": "List, show, verify and pin the checkpoints of a job.",
     "config": "Check a job's configuration, or explain each of its values.",
+    "conform": "Try whether a plugin keeps its contract.",
     "restore": "Explain where a restore would take each store from.",
     "state": "Look into a store as a checkpoint has it.",
 }

@@ -228,6 +228,7 @@ class LocalRestore(TaskRestoreManager):
 
     def restore(self, target: RestoreTarget) -> None:
         """Give one store's image back; its files are verified while they are copied, or by ``adopt``."""
+        target.check()
         name = ImageName.parse(target.marker)
         if name is None:
             raise StateNotFoundError(f"{target.marker[:80]!r} names no image: expected <checkpoint id>-<writer>")
