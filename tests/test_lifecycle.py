@@ -273,10 +273,11 @@ def test_an_error_of_the_host_is_the_hosts(leaving):
 
 def test_a_forked_child_cannot_use_a_task(leaving):
     """Every call raises in the child at once, the child ends by itself, and the parent goes on undisturbed."""
-    code, said, errors = leaving("fork")
+    for round in range(3):
+        code, said, errors = leaving("fork")
 
-    assert (0, "resumed None None\nchild 0, parent 2\n") == (code, said), errors
-    assert "resumed 2 2\n" == leaving("plain")[1]
+        assert (0, ["child 0, parent 2"]) == (code, said.splitlines()[1:]), errors
+        assert "resumed 2 2\n" == leaving("count")[1], round
 
 
 def test_a_terminated_job_resumes(tmp_path, leaving):

@@ -55,6 +55,9 @@ def leave(task: millpond.Task, way: str) -> None:
 
 def fork(task: millpond.Task) -> None:
     """Use the task in a child, which must raise at once and end cleanly; say what the child said."""
+    for number in range(20_000):
+        STORE.put(f"k{number:05d}", number)
+    STORE.get("flushed by nobody")  # most of it is applied, and in no file yet
     child = os.fork()
     if child == 0:
         try:
@@ -98,6 +101,10 @@ if __name__ == "__main__":
     task = job.open_task("Partition 0")
     STORE = task.store("a")
     sys.stdout.write(f"resumed {task.offsets.get(SOURCE)} {STORE.get('last')}\n")
+    if sys.argv[2] == "count":
+        if sorted(dict(STORE.scan(start="k", stop="l")).values()) != list(range(20_000)):
+            sys.exit("the keys are not all there")
+        sys.exit(0)
     write(task, 0)
     task.commit_now(30)
     write(task, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 import threading
 import time
@@ -340,7 +341,13 @@ class BufferedStore:
             ) from error
 
     def end_in_child(self) -> None:
-        """Let every access raise, in a forked child: the lane stayed behind. Takes no lock: the parent may hold it."""
+        """
+        Let every access raise, in a forked child: the lane stayed behind. Takes no lock: the parent may hold it.
+
+        The engine is never let go, not even at the child's end: a database that is freed flushes, with threads that the
+        child has not, into files that are the parent's.
+        """
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.engine))
         self._lock = threading.Lock()
         self._closed = True
         self._open = _Ended(self._explain)
