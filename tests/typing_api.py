@@ -352,6 +352,10 @@ def tell(event: events.Event) -> str:
             return f"{new_files + 1} files, {new_size} bytes"
         case events.Uploaded(backend=backend) | events.OptionalBackendFailed(backend=backend):
             return backend
+        case events.BackupDecided(way=way, reason=reason, links=links):
+            return f"{way}, {links + 1}: {reason}"
+        case events.ObjectsUploaded(objects=objects) | events.ObjectsRemoved(objects=objects):
+            return f"{objects + 0} objects"
         case events.CommitPublished(checkpoint=published, phases_s=phases_s):
             return f"{published.id}: {sum(phases_s.values()):.3f} s"
         case events.CommitFailed(unknown=unknown):
