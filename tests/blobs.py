@@ -135,7 +135,7 @@ class World:
         """Give how *store* was uploaded, commit by commit."""
         return [event.way for event in self.told(BackupDecided) if event.store == store]
 
-    def keys(self, kind: str = "data", task: str = TASK) -> list[str]:
+    def held(self, kind: str = "data", task: str = TASK) -> list[str]:
         """Give the keys of the task's objects."""
         prefix = TaskKeys.of(self.name, "1", task).prefix
         return [key for key in sorted(self.store.objects) if key.startswith(f"{prefix}{kind}/")]

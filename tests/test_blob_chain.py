@@ -131,7 +131,7 @@ def bench(tmp_path: Path) -> Any:
 
 @pytest.mark.parametrize("engine", ["memory", "rocksdb"])
 def test_changes_go_on_top_of_an_adopted_image(bench: Bench, tmp_path: Path, engine: str):
-    """What is written after adopt() changes the adopted image, puts and deletes alike, and the image is sealed whole."""
+    """What is written after adopt() changes the adopted image, puts and deletes alike, and is sealed whole."""
     target = bench.target(engine)
     bench.fill(target, engine)
     target.adopt()

@@ -54,7 +54,7 @@ def backup(files: Any = (), changes: Any = (), **others: Any) -> BackupManifest:
     ],
 )
 def test_when_changes_are_out_of_the_question(chain: Chain, limits: Limits, said: str | None):
-    """Changes are out by setting, by the chain's length, or by its cost; a chain that costs nothing is never too long."""
+    """Changes are out by setting, by the chain's length, or by its cost; what costs nothing is never too long."""
     found = policy.why_files(chain, limits)
 
     assert (found is None) == (said is None)

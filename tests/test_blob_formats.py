@@ -186,7 +186,7 @@ def test_any_changed_byte_of_a_footer_shows(at: int):
 
 def test_a_footer_of_another_pack_is_refused():
     """A footer that does not fit the size of its object is damage."""
-    with pytest.raises(StateCorruptError, match="152|151"):
+    with pytest.raises(StateCorruptError, match=r"152|151"):
         decode_footer(encode_footer(Tail(100, 20)), 151)
 
 

@@ -93,7 +93,7 @@ def test_each_piece_of_garbage_has_its_reason(world: World, transfers: TransferP
 
 
 def test_young_objects_are_no_garbage(world: World, transfers: TransferPool):
-    """What is younger than the grace period by the store's clock is left alone: a live commit may be about to name it."""
+    """What is younger than the grace period by the store's clock is left alone: a commit may be about to name it."""
     task = one_commit(world)
     data = TaskKeys.of("flights", "1", blobs.TASK).data("main")
     world.store.objects[data + OLD.format(1)] = (b"young", world.store.now())
@@ -125,7 +125,7 @@ def test_a_manifest_that_cannot_be_read_keeps_everything_older(world: World, tra
     state = retained(task)
     data = TaskKeys.of("flights", "1", blobs.TASK).data("main")
     put(world, data + OLD.format(1))
-    (key,) = [key for key in world.keys() if not key.endswith(OLD.format(1))]
+    (key,) = [key for key in world.held() if not key.endswith(OLD.format(1))]
     world.damage(key, len(world.store.objects[key][0]) - 60)
 
     assert [] == list(admin(world, transfers).garbage(state, timedelta(0)))
@@ -140,7 +140,7 @@ def test_ten_thousand_objects_go_in_batches(world: World, transfers: TransferPoo
     world.calls.clear()
     found = list(admin(world, transfers).garbage(retained(task), HOUR))
     assert 10_000 == collect(found)
-    assert (10, 1) == (world.calls["delete", "data"], len(world.keys()))
+    assert (10, 1) == (world.calls["delete", "data"], len(world.held()))
 
     for number in range(10_000):
         put(world, data + f"0-1-1-{number:016x}")
@@ -148,7 +148,7 @@ def test_ten_thousand_objects_go_in_batches(world: World, transfers: TransferPoo
     world.calls.clear()
     task.store("a")["x"] = 1
     commit(task, 1)
-    assert (10, 2) == (world.calls["delete", "data"], len(world.keys()))
+    assert (10, 2) == (world.calls["delete", "data"], len(world.held()))
 
 
 def test_garbage_that_cannot_go_together_goes_one_by_one():
@@ -207,7 +207,7 @@ def test_a_damaged_backup_makes_no_savepoint(world: World, transfers: TransferPo
     bucket = MemoryBlobStore()
     source, target = places(world, bucket)
     copying = Copying(transfers, tmp_path / "scratch")
-    (key,) = world.keys()
+    (key,) = world.held()
     world.damage(key, 10)
     with pytest.raises(StateCorruptError, match="damaged"):
         copy_savepoint(last, "sp", ["main"], source, target, copying)

@@ -44,8 +44,8 @@ def test_records_and_pins_lie_below_the_task(world: World):
     records.write(claim, checkpoint(1, claim), after=None)
     records.pin(TASK, CheckpointId(1, 0), "before/upgrade")
 
-    assert ["flights/+partition%200/pins/before%2fupgrade"] == world.keys("pins")
-    assert 2 == len(world.keys("records"))
+    assert ["flights/+partition%200/pins/before%2fupgrade"] == world.held("pins")
+    assert 2 == len(world.held("records"))
     assert 3 == len(world.store.objects)
     assert [TASK] == records.tasks()
 
@@ -97,7 +97,7 @@ def test_a_record_that_is_too_large_is_damage(world: World, monkeypatch: pytest.
     """A record larger than any is refused after reading no more than that."""
     records = manager(world)
     records.claim(TASK)
-    (key,) = world.keys("records")
+    (key,) = world.held("records")
     monkeypatch.setattr("millpond.blob.folder._LONGEST_RECORD", 20)
     with pytest.raises(StateCorruptError, match="larger than any"):
         manager(world).read_last(TASK)
