@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import os
 import threading
 import time
@@ -66,6 +67,30 @@ def test_a_body_of_any_size_comes_back(server, outside, open_store, tmp_path, si
     assert b"" == store.get("k", 0, 0)
     assert [size] == [entry.size for entry in store.list("")]
     assert [] == store.unfinished("")
+
+
+def test_a_body_that_cannot_go_back_is_opened_again(server, outside, watch, open_store):
+    """A stream that only runs forward is sent whole, also in parts and when a request has to be repeated."""
+    store = open_store(server, endpoint=watch.endpoint, multipart_above=6 * MIB, part_size=5 * MIB)
+    small, large = ForwardBody(os.urandom(3 * MIB)), ForwardBody(os.urandom(12 * MIB))
+    refuse = Answer(503, "SlowDown")
+    watch.rule = once(lambda request: request.method == "PUT", refuse)
+    store.put("small", small)
+    watch.rule = once(lambda request: request.query.get("partNumber") == "2", refuse)
+    store.put("large", large)
+
+    assert small.data == store.get("small")
+    assert large.data == store.get("large")
+
+
+class ForwardBody(BytesBody):
+    """A body whose stream cannot seek."""
+
+    def open(self):
+        stream = io.BytesIO(self.data)
+        stream.seekable = lambda: False
+        stream.seek = None
+        return stream
 
 
 def test_a_missing_object_is_not_found(store):

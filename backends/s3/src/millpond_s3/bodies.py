@@ -6,17 +6,24 @@ import io
 import os
 from collections.abc import Mapping
 from contextlib import closing
-from typing import Any, BinaryIO
+from typing import Any
 
-from millpond.blob.store import BrokenBodyError
+from millpond.blob.store import Body, BrokenBodyError
+
+_BLOCK = 1 << 20
 
 
 class Window(io.RawIOBase):
-    """*size* bytes of *stream* from *start* on. One thread; closing it closes *stream*."""
+    """
+    *size* bytes of *body* from *start* on, as a file. One thread.
 
-    def __init__(self, stream: BinaryIO, start: int, size: int) -> None:
-        self._stream, self._start, self._size, self._at = stream, start, size, 0
-        stream.seek(start)
+    A body promises that it can be opened again, not that its stream can go back: then it is opened again.
+    """
+
+    def __init__(self, body: Body, start: int, size: int) -> None:
+        self._body, self._start, self._size = body, start, size
+        self._stream, self._at = body.open(), 0
+        self._skip(start)
 
     def readable(self) -> bool:
         """It is."""
@@ -40,11 +47,12 @@ class Window(io.RawIOBase):
         return data
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Go to *offset*; the SDK goes back to the start before it repeats a request, and to the end for the length."""
+        """Go to *offset*: the SDK goes back to the start before it repeats a request."""
         origin = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
-        self._at = min(max(0, origin + offset), self._size)
-        self._stream.seek(self._start + self._at)
-        return self._at
+        at = min(max(0, origin + offset), self._size)
+        if at != self._at:
+            self._go_to(at)
+        return at
 
     def tell(self) -> int:
         """Say where it is."""
@@ -55,6 +63,23 @@ class Window(io.RawIOBase):
         if not self.closed:
             self._stream.close()
         super().close()
+
+    def _go_to(self, at: int) -> None:
+        if self._stream.seekable():
+            self._stream.seek(self._start + at)
+        else:
+            self._stream.close()
+            self._stream = self._body.open()
+            self._skip(self._start + at)
+        self._at = at
+
+    def _skip(self, size: int) -> None:
+        """Pass over *size* bytes of a stream that is at its start."""
+        if self._stream.seekable():
+            self._stream.seek(size)
+            return
+        while size > 0 and (passed := len(self._stream.read(min(size, _BLOCK)))):
+            size -= passed
 
 
 def read_whole(answer: Mapping[str, Any], place: str) -> bytes:

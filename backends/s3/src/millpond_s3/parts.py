@@ -70,7 +70,7 @@ class Upload:
 
     def _send(self, id: str, part: Part) -> dict[str, object]:
         given = self.settings.for_content()
-        with Window(self.body.open(), part.start, part.size) as window:
+        with Window(self.body, part.start, part.size) as window:
             told = self.client.upload_part(
                 **given, Key=self.key, UploadId=id, PartNumber=part.number, Body=window, ContentLength=part.size
             )

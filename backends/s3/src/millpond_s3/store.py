@@ -49,7 +49,7 @@ class S3Store(BlobStore):
                 upload = Upload(client, self._settings, self._parts_pool(), self._key(key), body)
                 return upload.run(if_absent=if_absent)
             new = {**self._settings.for_new(), **({"IfNoneMatch": "*"} if if_absent else {})}
-            with Window(body.open(), 0, body.size) as window, _unless(if_absent, "PreconditionFailed", "412") as made:
+            with Window(body, 0, body.size) as window, _unless(if_absent, "PreconditionFailed", "412") as made:
                 sent = window.read() if body.size <= _AT_ONCE else window
                 told = client.put_object(**new, Key=self._key(key), Body=sent, ContentLength=body.size)
                 expect(told, "ETag", self.where(key))
