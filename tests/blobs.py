@@ -6,7 +6,7 @@ import contextlib
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,15 +14,69 @@ import engines
 from attrs import define, field, frozen
 
 import millpond
-from millpond.blob import BlobBackend, BlobCapabilities, BlobCheckpoints, BlobSettings, BlobStore
+from millpond.blob import BlobBackend, BlobCapabilities, BlobCheckpoints, BlobEntry, BlobSettings, BlobStore, Body
 from millpond.blob.layout import TaskKeys
 from millpond.blob.memory import MemoryBlobStore
+from millpond.errors import StateNotFoundError
 from millpond.events import BackupDecided, Event
 from millpond.job import Job
+from millpond.local import create_durably, is_temporary, write_durably
 from millpond.spi import JobContext
 from millpond.task import Task
 
-BUCKETS: dict[str, MemoryBlobStore] = {}
+BUCKETS: dict[str, BlobStore] = {}
+
+
+class FolderBlobStore(BlobStore):
+    """Keeps objects as files below a folder, for any number of processes on one machine."""
+
+    capabilities = BlobCapabilities()
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def put(self, key: str, body: Body, *, if_absent: bool = False) -> bool:
+        path = self.root / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with body.open() as stream:
+            data = stream.read()
+        if if_absent:
+            return create_durably(path, data)
+        write_durably(path, data)
+        return True
+
+    def get(self, key: str, start: int = 0, length: int | None = None) -> bytes:
+        try:
+            with (self.root / key).open("rb") as file:
+                file.seek(start)
+                return file.read(-1 if length is None else length)
+        except (FileNotFoundError, NotADirectoryError):
+            raise StateNotFoundError(f"there is no object {self.root / key}") from None
+
+    def list(self, prefix: str, *, after: str = "") -> Iterator[BlobEntry]:
+        paths = {str(path.relative_to(self.root)): path for path in self.root.rglob("*") if path.is_file()}
+        for key in sorted(paths):
+            if key.startswith(prefix) and key > after and not is_temporary(paths[key].name):
+                with contextlib.suppress(FileNotFoundError):
+                    status = paths[key].stat()
+                    yield BlobEntry(key, status.st_size, status.st_mtime_ns // 1_000_000)
+
+    def delete(self, keys: Collection[str]) -> None:
+        for key in keys:
+            (self.root / key).unlink(missing_ok=True)
+
+    def now(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def where(self, key: str = "") -> str:
+        return str(self.root / key)
+
+
+def bucket_named(name: str) -> BlobStore:
+    """Give a bucket of this process, or the folder of that name."""
+    return FolderBlobStore(Path(name)) if name.startswith("/") else BUCKETS[name]
+
+
 SOURCE = engines.SOURCE
 TASK = engines.TASK
 
@@ -45,14 +99,14 @@ class Backend(BlobBackend):
     config_class: ClassVar[type] = BucketSettings
 
     def open_store(self, job: JobContext) -> BlobStore:
-        return BUCKETS[self.config.bucket]  # type: ignore[attr-defined]
+        return bucket_named(self.config.bucket)  # type: ignore[attr-defined]
 
 
 class Checkpoints(BlobCheckpoints):
     config_class: ClassVar[type] = RecordSettings
 
     def open_store(self, job: JobContext) -> BlobStore:
-        return BUCKETS[self.config.bucket]  # type: ignore[attr-defined]
+        return bucket_named(self.config.bucket)  # type: ignore[attr-defined]
 
 
 @define
@@ -86,7 +140,7 @@ class World:
 
     @property
     def store(self) -> MemoryBlobStore:
-        return BUCKETS[self.bucket]
+        return BUCKETS[self.bucket]  # type: ignore[return-value]
 
     def count(self, verb: str, key: str) -> None:
         for kind in ("data", "records", "pins", "probe"):

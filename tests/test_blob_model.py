@@ -63,7 +63,7 @@ class Job(RuleBasedStateMachine):
 
     def _save(self, made: Any) -> None:
         self.saved[str(made.id)] = (self.number, {store: dict(held) for store, held in self.now.items()})
-        kept = {str(id) for id in self.task._engine._task.manager.ids(blobs.TASK)}
+        kept = {str(id) for id in self.task._engine._task.manager.ids(blobs.TASK)[: self.world.retain]}
         self.saved = {id: state for id, state in self.saved.items() if id in kept}
 
     @rule(verb=st.sampled_from(["put", "get", "list", "delete"]), after=st.booleans(), skip=st.integers(0, 3))
@@ -101,8 +101,7 @@ class Job(RuleBasedStateMachine):
         self.world.close()
         if empty_disk:
             self.disk += 1
-        newest = id == max(self.saved, key=lambda text: tuple(map(int, text.split("-"))))
-        self.task = self.world.open(f"disk {self.disk}", at=None if newest else id)
+        self.task = self.world.open(f"disk {self.disk}", at=id)
         offset, state = self.saved[id]
         assert (offset, state) == (blobs.engines.offset_of(self.task), contents(self.task))
         self.now = {store: dict(held) for store, held in state.items()}

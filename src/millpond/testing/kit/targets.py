@@ -62,7 +62,8 @@ class KitTarget(RestoreTarget):
     def write(self, records: Iterable[Change]) -> None:
         """Take *records*, in order."""
         self.check()
-        expect(not self.adopted, "write() after adopt(): a restore does either")
+        if self.adopted:  # changes on top of the image
+            self.written, self.adopted = read_image(self.directory), False
         for key, value in records:
             if type(key) is not bytes or (value is not None and type(value) is not bytes):
                 raise BrokenContractError(f"write() is given {key!r:.80} and {value!r:.80}; both have to be bytes")
