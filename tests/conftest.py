@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import engines  # noqa: E402 - it lies beside this file
+import engines
 
 
 @pytest.fixture
@@ -22,3 +22,10 @@ def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[engines.Rig
     for faults in (made.records, *made.faults.values()):
         faults.release()
     made.close()
+
+
+@pytest.fixture
+def disks(rig: engines.Rig) -> engines.Rig:
+    """The job with two backends that keep images on disks of their own."""
+    rig.sections = {"main": engines.Section("rocksdb-local"), "second": engines.Section("rocksdb-local")}
+    return rig

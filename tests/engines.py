@@ -14,13 +14,14 @@ from attrs import define, field, frozen
 
 import millpond
 from millpond import plugins
+from millpond.checkpoint import CheckpointId
 from millpond.config.model import BackendConfig, CheckpointConfig, CommitConfig, JobConfig, RestoreConfig, StoreConfig
-from millpond.events import Event
+from millpond.events import Event, StoreRestored
 from millpond.job import Job
 from millpond.points import arm
 from millpond.spi import CheckpointManager, StateBackendFactory
 from millpond.task import Task
-from millpond.testing.faults import FaultyBackend, FaultyCheckpoints, Faults
+from millpond.testing.faults import Faults, FaultyBackend, FaultyCheckpoints
 
 SOURCE = millpond.SystemStreamPartition("test", "numbers", 0)
 TASK = "Partition 0"
@@ -124,9 +125,7 @@ class Rig:
             kind = plugins.backend_class(section.type)
             settings = {"path": self.root / f"backup {name}"} if section.type == "rocksdb-local" else {}
             self.factories[name] = FaultyBackend(kind(name, kind.config_class(**settings)), self.fault(name))
-        return BackendConfig(
-            name=name, type=section.type, factory=self.factories[name], required=section.required
-        )
+        return BackendConfig(name=name, type=section.type, factory=self.factories[name], required=section.required)
 
     def _store(self, name: str) -> StoreConfig:
         engine = plugins.engine_class(self.changes.get(name, {}).get("engine", self.engine))
@@ -216,3 +215,42 @@ def at_points(hook: Any) -> Iterator[None]:
         yield
     finally:
         arm(None)
+
+
+def committed(rig: Rig, until: int, *stores: str) -> list[CheckpointId]:
+    """Open the task, commit each record up to *until*, and close everything; give the new ids."""
+    task = rig.open()
+    ids = []
+    for number in range(offset_of(task) + 1, until + 1):
+        write(task, number, *stores)
+        ids.append(idle(task).commit_now(30).id)
+    idle(task)
+    rig.close()
+    rig.events.clear()
+    return ids
+
+
+def images(root: Path) -> list[Path]:
+    """Give the folders of all images below *root*."""
+    return sorted(path.parent for path in root.rglob("MANIFEST") if not path.parent.name.startswith("live-"))
+
+
+def flip(path: Path) -> None:
+    """Flip a byte in the middle of *path*, leaving its size and its other links alone."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0x40
+    path.unlink()
+    path.write_bytes(data)
+
+
+def damage(root: Path, store: str = "*") -> None:
+    """Flip a byte in every data file of every image of *store* below *root*."""
+    found = [path for path in root.rglob(f"{store}/*/data.changes") if "live-" not in str(path)]
+    assert found
+    for path in found:
+        flip(path)
+
+
+def sources(rig: Rig) -> dict[str, str]:
+    """Give where each store came from."""
+    return {event.store: event.source for event in rig.told(StoreRestored)}

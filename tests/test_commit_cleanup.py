@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import shutil
 import threading
 from pathlib import Path
@@ -54,7 +53,7 @@ def test_no_file_of_a_superseded_checkpoint_stays(rig):
     idle(task)
 
     for root in ("state", "backup main"):
-        images = [path for path in (rig.root / root).rglob("MANIFEST")]
+        images = list((rig.root / root).rglob("MANIFEST"))
         assert ["a", "b"] == sorted(path.parent.parent.name for path in images), root
     assert 2 == len(list((rig.root / "records").rglob("records/*")))
 
@@ -91,9 +90,7 @@ def test_a_failing_clean_up_is_an_event(rig, where, verb, error):
 
 
 def test_a_pin_that_races_the_drop_of_its_record_is_whole_or_refused(rig):
-    """
-    The pin is made while the record that it names is being dropped: it is either refused, or names data that stays.
-    """
+    """A pin that is made while its record is being dropped is either refused, or names data that stays."""
     rig.sections = {"main": Section("rocksdb-local")}
     task = rig.open()
     write(task, 0)
@@ -179,7 +176,7 @@ def fails_with(monkeypatch, error: BaseException, verb: str = "apply") -> list[b
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "disk full"), StateCorruptError("bad block"), SystemExit(1)])
 def test_an_engine_that_fails_ends_its_task_with_the_reason(rig, monkeypatch, error):
-    """Health says so before anybody calls; every call names the reason; reopened in the same process all is as committed."""
+    """Health says so; every call names the reason; reopened in the same process, all is as committed."""
     task = rig.open()
     write(task, 0)
     task.commit_now(30)
@@ -252,7 +249,7 @@ def test_an_image_that_cannot_be_sealed_fails_the_commit_alone(rig, monkeypatch)
     task.commit_now(30)
     idle(task)
 
-    assert [] == [path for path in (rig.root / "state").rglob("*.new")]
+    assert [] == list((rig.root / "state").rglob("*.new"))
     assert expected(0) == rig.restored()
 
 
@@ -321,7 +318,9 @@ def test_a_backend_that_leaks_a_thread_harms_nobody(rig):
     task = rig.open()
     rig.fault().add(
         "upload",
-        Fault(instead=lambda markers: (threading.Thread(target=gate.wait, args=(60,), daemon=True).start(), markers)[1]),
+        Fault(
+            instead=lambda markers: (threading.Thread(target=gate.wait, args=(60,), daemon=True).start(), markers)[1]
+        ),
     )
     write(task, 0)
     task.commit_now(30)
@@ -355,7 +354,8 @@ def test_a_backend_that_fails_while_a_task_is_opened(rig, verb):
     rig.fault().add(verb, Fault(OSError("down")))
 
     if verb == "cleanup":
-        assert expected(0) == (lambda task: (offset_of(task), state_of(task)))(rig.open())
+        opened = rig.open()
+        assert expected(0) == (offset_of(opened), state_of(opened))
         assert 1 == len(rig.told(CleanupFailed))
     else:
         with pytest.raises(OSError, match="down"):
@@ -402,5 +402,5 @@ def test_a_disk_that_is_wiped_under_a_task_fails_its_commits_and_no_more(rig):
     with pytest.raises(CommitFailedError):
         task.commit_now(30)
 
-    os.unlink(root / "images")
+    (root / "images").unlink()
     assert expected(0) == rig.restored()

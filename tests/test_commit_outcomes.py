@@ -84,7 +84,7 @@ def test_a_write_that_arrives_late_is_harmless(rig):
 
 @pytest.mark.parametrize("happened", [True, False])
 def test_an_unknown_outcome_is_settled_by_the_next_commit(rig, happened):
-    """Nobody can say: both checkpoints' data stay; the next commit finds out before anything else, and builds on that."""
+    """Both checkpoints' data stay; the next commit finds out before anything else, and builds on that."""
     task = rig.open()
     write(task, 0)
     first = task.commit_now(30)
@@ -173,7 +173,7 @@ def other(rig):
 
 
 def test_the_first_owner_is_fenced_and_its_successor_is_exact(rig, other):
-    """Its next commit is refused, every later call says so, and the checkpoint that its successor builds on is whole."""
+    """Its next commit is refused, every later call says so, and what its successor builds on is whole."""
     rig.sections = other.sections = {"main": Section("rocksdb-local")}
     task = rig.open()
     write(task, 0)

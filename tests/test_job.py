@@ -65,7 +65,7 @@ def test_a_store_is_the_same_object_each_time(rig):
     task = rig.open()
 
     assert task.store("a") is task.store("a")
-    with pytest.raises(ConfigError, match="'c'.* a, b"):
+    with pytest.raises(ConfigError, match=r"'c'.* a, b"):
         task.store("c")
 
 

@@ -30,6 +30,26 @@ def test_a_lane_runs_its_work_in_order(workers):
     assert list(range(500)) == done
 
 
+def test_pieces_of_a_lane_never_overlap(workers):
+    """More turns are waiting than there are threads, and one piece is done at a time all the same."""
+    lane, inside, overlaps = workers.lane(), [], []
+    gate = threading.Event()
+    holding = [workers.submit(lambda: gate.wait(10)) for _ in range(3)]
+
+    def piece() -> None:
+        inside.append(1)
+        overlaps.append(len(inside))
+        threading.Event().wait(0.001)
+        inside.pop()
+
+    futures = [lane.submit(piece) for _ in range(50)]
+    gate.set()
+    for future in (*holding, *futures):
+        future.result(10)
+
+    assert {1} == set(overlaps)
+
+
 def test_lanes_do_not_wait_for_one_another(workers):
     """A lane that is stuck leaves the others of its pool going."""
     stuck, free = workers.lane(), workers.lane()

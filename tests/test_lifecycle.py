@@ -204,7 +204,7 @@ def test_a_managers_close_that_fails_does_not_keep_threads(rig):
     assert not any(thread.is_alive() for thread in job._parts.commit_workers._threads)
 
 
-# -------------------------------------------------------------------------------------------------------- one owner only
+# ------------------------------------------------------------------------------------------------------- one owner only
 
 
 def test_a_task_is_open_once_in_a_process(rig):
@@ -250,7 +250,7 @@ def test_a_task_is_open_once_on_a_machine(tmp_path):
     assert "ok\n" == said
 
 
-# ------------------------------------------------------------------------------------------------ without an end, forked
+# ----------------------------------------------------------------------------------------------- without an end, forked
 
 
 @pytest.mark.parametrize("way", ["plain", "commit-in-flight", "scan-open", "hook-hangs"])
@@ -292,11 +292,11 @@ def test_a_terminated_job_resumes(tmp_path, leaving):
     assert "resumed 0 0\n" == leaving("plain")[1]
 
 
-# --------------------------------------------------------------------------------------------------------------- asyncio
+# -------------------------------------------------------------------------------------------------------------- asyncio
 
 
 def test_a_commit_can_be_awaited(rig):
-    """asyncio waits for commit and for room without blocking its loop."""
+    """An event loop waits for commit and for room without blocking its loop."""
 
     async def host() -> object:
         with rig.open_job() as job:

@@ -204,7 +204,7 @@ class Job:
             "upload": self._parts.upload_workers,
             "transfer": self._transfers,
         }
-        late += [f"{name} threads" for name, pool in pools.items() if not pool.close(max(0.1, deadline - time.monotonic()))]
+        late += [f"{name} threads" for name, pool in pools.items() if not pool.close(_left(deadline))]
         if late:
             raise TransientError(f"job {self.config.name!r} is closed, but not all of it ended: {'; '.join(late)}")
 
@@ -244,12 +244,16 @@ def _close_all(closings: Mapping[str, Callable[[float], None]], deadline: float)
         return []
     threads = Workers("close", min(len(closings), _CLOSERS))
     futures = {
-        name: threads.submit(lambda close=close: close(max(0.1, deadline - time.monotonic())))  # type: ignore[misc]
+        name: threads.submit(lambda close=close: close(_left(deadline)))  # type: ignore[misc]
         for name, close in closings.items()
     }
     wait(futures.values(), max(0.1, deadline + _GRACE_S - time.monotonic()))
     threads.close(0)
     return [f"{name}: {failure}" for name, future in futures.items() if (failure := _failure(future))]
+
+
+def _left(deadline: float) -> float:
+    return max(0.1, deadline - time.monotonic())
 
 
 def _failure(closing: Future[None]) -> str | None:

@@ -44,8 +44,7 @@ class Workers:
         self._closed = False
         self._closing = threading.Lock()
         self._threads = [
-            threading.Thread(target=self._run, name=f"millpond-{name}-{number}", daemon=True)
-            for number in range(count)
+            threading.Thread(target=self._run, name=f"millpond-{name}-{number}", daemon=True) for number in range(count)
         ]
         for thread in self._threads:
             thread.start()
