@@ -162,7 +162,7 @@ class Uploaded(Event):
 
 @frozen(kw_only=True)
 class BackupDecided(Event):
-    """How a backend uploads a store: *way* is ``"files"`` or ``"changes"``; *links* is its chain's length afterwards."""
+    """How a backend uploads a store: *way* is ``"files"`` or ``"changes"``; *links* is its chain's new length."""
 
     id: CheckpointId
     backend: str

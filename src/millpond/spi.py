@@ -299,8 +299,8 @@ class TaskBackupManager(ABC):
 
 class RestoreTarget(ABC):
     """
-    Where one store is restored to. Either fill ``directory`` and ``adopt``, or ``write``, or both in this order: then the
-    changes go on top of the adopted image. A restore that returns without either leaves an empty store.
+    Where one store is restored to. Either fill ``directory`` and ``adopt``, or ``write``, or both in this order: then
+    the changes go on top of the adopted image. A restore that returns without either leaves an empty store.
     """
 
     store: str
