@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from attrs import frozen
 
-from millpond.errors import MillpondError, TransientError
+from millpond.errors import ConfigError, TransientError
 
 
 class Body(ABC):
@@ -106,7 +106,7 @@ class BlobCapabilities:
     reason: str = ""
 
 
-class AccessDeniedError(MillpondError):
+class AccessDeniedError(ConfigError):
     """The store refused; the message names the permission, the key and the store."""
 
 
