@@ -10,6 +10,7 @@ from millpond.commit.decisions import (
     admit,
     checkpoint_markers,
     marker_problems,
+    note_problem,
     outcome,
     over_the_allowance,
     superseded,
@@ -77,7 +78,7 @@ def test_rubbish_markers_are_named(given, problem):
     """What a plugin gives back is checked, and the message says what is wrong with it."""
     said = marker_problems(given, ["a"])
 
-    assert problem is None and said is None or problem in said
+    assert (problem is None and said is None) or problem in said
 
 
 @pytest.mark.parametrize("error", [FencedError("x"), CommitUnknownError("x"), CommitFailedError("x")])
@@ -94,3 +95,19 @@ def test_any_other_error_means_that_nothing_was_committed():
 
     assert isinstance(told, CommitFailedError) and told.__cause__ is cause
     assert "upload to backend 'x' failed and nothing was committed: disk on fire" == str(told)
+
+
+def test_what_the_next_checkpoint_builds_on_is_not_superseded():
+    """After time travel the current checkpoint is not the newest: it stays, however old it is."""
+    assert (IDS[1], IDS[2], IDS[4]) == superseded(IDS, 1, current=IDS[3])
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [({}, None), ({"a": "m"}, None), (None, "NoneType"), ("ab", "str"), ({"a": 1}, "no text"), ({1: "m"}, "no text")],
+)
+def test_rubbish_notes_are_named(given, problem):
+    """What ``snapshot`` gives is a mapping of text, or the message says what it is."""
+    said = note_problem(given)
+
+    assert (problem is None and said is None) or problem in said

@@ -6,7 +6,7 @@ import pytest
 
 from millpond.checkpoint import Checkpoint, CheckpointId, Claim, Layout
 from millpond.errors import ConfigError, StateNotFoundError
-from millpond.restore.plan import StorePlan, StoreWants, plan_restore, refuse_other_layout
+from millpond.restore.plan import StorePlan, StoreWants, older_than, plan_restore, refuse_other_layout
 
 ID, OURS = CheckpointId(7, 0), Claim("t", 3, "ab" * 16)
 BACKENDS = {"x": "x", "y": "y", "samza.Factory": "log"}
@@ -99,3 +99,23 @@ def test_another_layout_is_refused(recorded, configured, refused):
         return refuse_other_layout(recorded, configured, "t")
     with pytest.raises(ConfigError, match="was made with"):
         refuse_other_layout(recorded, configured, "t")
+
+
+@pytest.mark.parametrize(
+    ("claim", "parent", "listed", "chosen"),
+    [
+        (OURS, 5, (7, 6, 5), 5),
+        (OURS, 6, (7, 6, 5), 6),
+        (OURS, 4, (7, 6, 5), None),
+        (OURS, None, (7, 6, 5), None),
+        (None, None, (8, 7, 6, 5), 6),
+        (None, None, (7,), None),
+    ],
+    ids=["travelled", "in-line", "parent-gone", "first", "samzas", "samzas-only"],
+)
+def test_an_older_checkpoint_is_one_that_the_damaged_one_built_on(claim, parent, listed, chosen):
+    """What is merely listed before it may be of a history that has ended; Samza's records do not say."""
+    id_of = {number: CheckpointId(number, 0) for number in range(1, 9)} | {None: None}
+    damaged = Checkpoint(id=ID, claim=claim, parent=id_of[parent])
+
+    assert id_of[chosen] == older_than(damaged, [id_of[number] for number in listed])
