@@ -5,12 +5,12 @@ VENV := .venv
 PYTHON := python3
 IN_VENV := PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python
 UV := $(VENV)/bin/uv
-GROUPS := test lint docs bench demo house
+GROUPS := test filesystems lint docs bench demo house
 BACKENDS := $(patsubst backends/%/pyproject.toml,%,$(wildcard backends/*/pyproject.toml))
 PROJECTS := pyproject.toml $(BACKENDS:%=backends/%/pyproject.toml)
 COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--custom-compile-command "make lock" --no-emit-package millpond $(BACKENDS:%=--no-emit-package millpond-%) \
-	$(GROUPS:%=--group %) $(PROJECTS) --output-file requirements.lock
+	$(GROUPS:%=--group %) --all-extras $(PROJECTS) --output-file requirements.lock
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test test-all demo demo-s3 bench docs lock upgrade clean

@@ -114,7 +114,7 @@ def test_a_missing_bucket_is_told_from_an_empty_one(place: FileSystemServer):
         ("webhdfs://127.0.0.1:1/state", {"user": "test"}),
         ("gs://bucket/state", {"endpoint_url": "http://127.0.0.1:1", "token": "anon", "project": "p"}),
         ("abfs://container/state", {"connection_string": GONE}),
-        ("sftp://127.0.0.1:1/state", {"username": "t", "password": PASSWORD, "allow_agent": False, "look_for_keys": False}),
+        ("sftp://127.0.0.1:1/state", {"username": "t", "password": PASSWORD, "look_for_keys": False}),
     ],
     ids=["hdfs", "gcs", "azure", "sftp"],
 )  # fmt: skip

@@ -75,7 +75,7 @@ class FileStore(FsspecStore):
                 with path.open("rb") as file:
                     file.seek(start)
                     return file.read() if length is None else file.read(length)
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 raise StateNotFoundError(f"there is no object {self.where(key)}") from None
 
     def _list(self, prefix: str, after: str) -> Iterator[BlobEntry]:
@@ -87,14 +87,14 @@ class FileStore(FsspecStore):
             try:
                 with os.scandir(path) as entries:
                     return [child for entry in entries if (child := _child(entry)) is not None]
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):
                 return []
 
     def _delete(self, fs: Any, keys: Collection[str]) -> None:
         paths = [self._path(key) for key in keys]
         for path in paths:
-            with explained("remove", path):
-                path.unlink(missing_ok=True)
+            with explained("remove", path), suppress(FileNotFoundError, NotADirectoryError):
+                path.unlink()
         for folder in sorted({path.parent for path in paths}):
             if folder.is_dir():
                 fsync_directory(folder)

@@ -45,7 +45,8 @@ class HdfsError(Exception):
     def __init__(self, exception: str, message: str) -> None:
         super().__init__(f"{exception}: {message}")
         self.exception = exception
-        self.status_code = _STATUS.get(exception, 503)
+        # A key below a file is refused as if by a permission, and is only not there.
+        self.status_code = 404 if "is not a directory" in message else _STATUS.get(exception, 503)
 
 
 class HdfsStore(FsspecStore):
@@ -161,7 +162,11 @@ class HdfsStore(FsspecStore):
             list(pool.map(lambda key: self._remove(fs, key), sorted(keys)))
 
     def _remove(self, fs: Any, key: str) -> None:
-        self._call(fs, "delete", "DELETE", key, recursive="false")
+        try:
+            self._call(fs, "delete", "DELETE", key, recursive="false")
+        except HdfsError as error:
+            if error.status_code != 404:
+                raise
 
     def _now(self, fs: Any) -> int:
         """Give the namenode's time, which is also what it stamps on files; to the second."""
