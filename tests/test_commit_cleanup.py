@@ -72,7 +72,7 @@ def test_a_failing_clean_up_is_an_event(rig, where, verb, error):
     idle(task)
     if verb == "read":
         task._engine._task.manager.pin(TASK, first.id, "kept")
-        task._engine._retained.clear()
+        task._engine._keeping._retained.clear()
     write(task, 1)
     (rig.records if where == "records" else rig.fault()).add(verb, Fault(error))
 

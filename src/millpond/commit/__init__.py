@@ -10,9 +10,11 @@ The story of a commit, in the order in which it happens:
 3. On the commit lane: an earlier unknown outcome is settled; images get digests and a manifest; hooks; uploads; then
    ``CheckpointManager.write``, the one commit point. Then superseded records, backups and images go.
 
-``decisions`` holds what is decided, without clock, disk or thread; ``engine`` reads facts, asks, and acts.
+``engine`` has the story; ``decisions`` what is decided, without clock, disk or thread; ``imaging``, ``backing``,
+``point`` and ``keeping`` do its steps: the stores' images, the backends' uploads, the record, and tidying behind it.
 """
 
-from millpond.commit.engine import Backup, CommitEngine, CommitPolicy, CommitTask
+from millpond.commit.engine import CommitEngine
+from millpond.commit.parts import Backup, CommitPolicy, CommitTask
 
 __all__ = ["Backup", "CommitEngine", "CommitPolicy", "CommitTask"]

@@ -46,7 +46,7 @@ def checkpoint_markers(
     uploaded: Mapping[str, Markers],
     failed: Collection[str],
 ) -> dict[str, dict[str, str]]:
-    """
+    r"""
     Give the markers of a new checkpoint, by backend and store.
 
     A dirty store has what was uploaded; a clean one keeps the marker of the *last* checkpoint. A backend that *failed*
@@ -56,7 +56,7 @@ def checkpoint_markers(
         stores: Store to the backends that back it up.
         last: The last checkpoint's markers.
         uploaded: For each backend that was called, its new markers.
-        failed: Pairs of backend and store that have no new marker, as ``"backend\\0store"``.
+        failed: Pairs of backend and store that have no new marker, as ``"backend\0store"``.
     """
     markers: dict[str, dict[str, str]] = {}
     for store, backends in stores.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -36,7 +36,7 @@ class CommitSnapshot(Snapshot):
     backend: str
     facets: Facet
     stores: Sequence[str]
-    committed: dict[str, CommittedStore]
+    committed: Mapping[str, CommittedStore]
     scratch: Path
     algorithm: str
     wanted: Callable[[], None]
@@ -87,9 +87,9 @@ class CommitSnapshot(Snapshot):
     def _items(self, store: str) -> Iterator[tuple[bytes, bytes]]:
         committed = self._store(store)
         image = self.attempt.images[store]
-        with opened(image.path, committed.engine, committed.spec, self.scratch) as database:
-            with closing(database.scan(None, None, False)) as entries:  # type: ignore[type-var]
-                yield from entries
+        database_of = opened(image.path, committed.engine, committed.spec, self.scratch)
+        with database_of as database, closing(database.scan(None, None, False)) as found:  # type: ignore[type-var]
+            yield from found
 
     def _store(self, store: str) -> CommittedStore:
         if store not in self.stores:

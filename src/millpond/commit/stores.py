@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
 
 from attrs import define, field
 
-from millpond.checkpoint import CheckpointId
+from millpond.checkpoint import Checkpoint, CheckpointId, Markers
 from millpond.spi import Change, StoreEngine, StoreSpec
 from millpond.stores.images import Image
+
+MISSES_TOLERATED = 8
+"""After so many checkpoints without an optional backend, the changes since its last marker are no longer kept."""
 
 
 class Committable(Protocol):
@@ -100,3 +103,32 @@ class CommittedStore:
     def callers(self, mark: int) -> Collection[str]:
         """Give the marker keys of the backends that a checkpoint at *mark* has to call for this store."""
         return self.backends if mark != self.mark else self.unsent
+
+    def advance(self, mark: int, checkpoint: Checkpoint, uploaded: Mapping[str, Markers]) -> None:
+        """
+        Take note that *checkpoint* is published, which holds this store up to *mark*.
+
+        Args:
+            mark: The newest run that belongs to it.
+            checkpoint: What was published.
+            uploaded: For each backend that was called, its new markers.
+        """
+        self.mark = mark
+        for key in self.backends:
+            marker = checkpoint.markers.get(key, {}).get(self.name)
+            if marker is None:
+                self.unsent.add(key)
+                self._miss(key)
+            elif self.name in uploaded.get(key, {}):
+                self.unsent.discard(key)
+                self.backed[key] = Backed(checkpoint.id, marker, mark)
+            else:
+                self.backed[key].id = checkpoint.id
+        self.buffered.forget(min((held.mark for held in self.backed.values()), default=mark))
+
+    def _miss(self, key: str) -> None:
+        held = self.backed.get(key)
+        if held is not None:
+            held.misses += 1
+            if held.misses > MISSES_TOLERATED:
+                del self.backed[key]
