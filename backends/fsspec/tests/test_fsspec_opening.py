@@ -20,7 +20,7 @@ from millpond_fsspec.opening import open_store
     ("settings", "says"),
     [
         ({"url": "bucket/x"}, "no URL"),
-        ({"url": "sftp://user:hunter22@host/x"}, "options.password"),
+        ({"url": "sftp://user:hunter22@[host/x"}, "cannot be read"),
         ({"url": "simplecache::gs://b/x"}, "chain"),
         ({"url": "gs://b", "prefix": "a/../b"}, "prefix"),
         ({"url": "gs://b", "prefix": "/a"}, "prefix"),
@@ -33,6 +33,27 @@ def test_settings_that_cannot_be_right_are_refused(settings: dict, says: str):
         with pytest.raises(ConfigError, match=says) as caught:
             config_class(**settings)
         assert "hunter22" not in str(caught.value)
+
+
+def test_settings_show_no_secret():
+    """A password in the URL, and options that are not merely names of places and users, are in no representation."""
+    options = {"password": "hunter23", "nested": {"deep": ["hunter24"]}, "username": "me"}
+    shown = repr(FsspecBackendConfig(url="sftp://user:hunter22@host/x", options=options))
+
+    assert "hunter" not in shown
+    assert "sftp://host/x" in shown
+    assert "me" in shown
+
+
+def test_options_reach_the_driver_as_they_were_written():
+    """What settings keep as a secret is plain text for fsspec, however deep."""
+    options = {"password": "hunter23", "nested": {"deep": ["hunter24"]}, "port": 22}
+    config = FsspecBackendConfig(url="memory://x", options=options)
+
+    given = open_store(config.url, config.options).place.options
+
+    assert options == given
+    assert "hunter23" == f"{given['password']}"
 
 
 @pytest.mark.parametrize(

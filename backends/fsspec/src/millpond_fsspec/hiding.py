@@ -15,10 +15,12 @@ _IN_URL = re.compile(
     r"sharedaccesssignature|password)=[^&;\s'\"<>]+"
 )
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+:[^/@\s]*@")
-_PLAIN = {
-    "account_host", "account_name", "anon", "host", "host_key_policy", "kerberos", "port", "project", "proxy_to",
-    "requester_pays", "tenant_id", "use_https", "user", "username",
-}  # fmt: skip
+PLAIN = frozenset({
+    "account_host", "account_name", "anon", "endpoint_url", "host", "host_key_policy", "kerberos", "key_filename",
+    "port", "project", "proxy_to", "requester_pays", "tenant_id", "use_https", "user", "username",
+})  # fmt: skip
+"""Options that only say where and who: their values may be shown."""
+
 _PART = re.compile(r"[;\s]+")
 
 
@@ -36,7 +38,7 @@ class Hiding:
     @classmethod
     def of(cls, url: str, options: Mapping[str, object]) -> Hiding:
         """Hide the password in *url*, and every option but those that only say where and who."""
-        found = {text for name, value in options.items() if name not in _PLAIN for text in _texts(value)}
+        found = {text for name, value in options.items() if name not in PLAIN for text in _texts(value)}
         password = urlsplit(url).password
         found |= {password} if password else set()
         quoted = {quote(text, safe="") for text in found}

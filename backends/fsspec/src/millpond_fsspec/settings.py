@@ -12,12 +12,23 @@ from attrs import field, frozen
 
 from millpond.blob import BlobSettings
 from millpond.errors import ConfigError
+from millpond.spi import Secret
+from millpond_fsspec.hiding import PLAIN, shown_url
 
 _PREFIX = re.compile(r"[A-Za-z0-9!\-_.+%@()]+(?:/[A-Za-z0-9!\-_.+%@()]+)*")
 
 
-def _frozen_options(options: Mapping[str, object]) -> Mapping[str, object]:
-    return MappingProxyType(dict(options))
+def _hidden_options(options: Mapping[str, object]) -> Mapping[str, object]:
+    """Freeze *options*, with each text that does not merely say where and who as a secret."""
+    return MappingProxyType({name: value if name in PLAIN else _hidden(value) for name, value in options.items()})
+
+
+def _hidden(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {name: _hidden(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_hidden(inner) for inner in value]
+    return Secret(str.__str__(value)) if isinstance(value, str) else value
 
 
 def _check_url(_instance: object, _attribute: object, url: str) -> None:
@@ -27,11 +38,9 @@ def _check_url(_instance: object, _attribute: object, url: str) -> None:
     if "::" in url:
         raise ConfigError("url is a chain (::): a file system over another caches or changes it; name the lowest alone")
     try:
-        password = urlsplit(url).password
+        urlsplit(url)
     except ValueError:
         raise ConfigError("url cannot be read as a URL") from None
-    if password:
-        raise ConfigError("url holds a password: write it as options.password, where it is kept out of every message")
 
 
 def _check_prefix(_instance: object, _attribute: object, prefix: str) -> None:
@@ -45,11 +54,11 @@ def _check_timeout(_instance: object, _attribute: object, timeout: timedelta) ->
 
 
 def _url() -> str:
-    return field(validator=_check_url)
+    return field(validator=_check_url, repr=shown_url)
 
 
 def _options() -> Mapping[str, object]:
-    return field(factory=dict, converter=_frozen_options)
+    return field(factory=dict, converter=_hidden_options)
 
 
 def _prefix() -> str:
