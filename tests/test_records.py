@@ -496,6 +496,26 @@ def test_a_pin_outlives_its_record(hosts: Hosts) -> None:
     assert [2] == listed(hosts())
 
 
+@pytest.mark.parametrize("kept", [True, False], ids=["held-by-another-pin", "by-nothing"])
+def test_a_pin_that_comes_too_late_is_taken_back(hosts: Hosts, pins: Place, kept: bool) -> None:
+    """A record that went while it was being pinned may have lost its data already: the pin would promise too much."""
+    host = hosts().claim()
+    host.write(1)
+    host.write(2)
+    if kept:
+        host.records.pin(id_of(1), "earlier")
+    pins.before_create.append(lambda: host.delete(1))
+
+    reader = hosts().records
+    if kept:
+        reader.pin(id_of(1), "late")
+        assert {"earlier": id_of(1), "late": id_of(1)} == reader.pins()
+    else:
+        with pytest.raises(StateNotFoundError, match="superseded while it was being pinned"):
+            reader.pin(id_of(1), "late")
+        assert {} == reader.pins()
+
+
 def test_a_pin_is_not_moved(hosts: Hosts) -> None:
     """The same pin again is fine; another id under its name, or one that is not there, is refused."""
     host = hosts().claim()

@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, wait
 from types import TracebackType
+from typing import Self
 
 from millpond.checkpoint import CheckpointId
 from millpond.clock import SystemClock
@@ -217,7 +218,7 @@ class Job:
         if self._closed:
             raise StoreClosedError(f"job {self.config.name!r} is closed")
 
-    def __enter__(self) -> Job:
+    def __enter__(self) -> Self:
         """Give the job itself."""
         return self
 
@@ -227,7 +228,7 @@ class Job:
         """Close; commits nothing."""
         self.close()
 
-    def _end_in_child(self) -> None:
+    def end_in_child(self) -> None:
         """Make every further use raise: the threads of this job stayed behind in the parent."""
         self._closed = True
         self._lock = threading.Lock()  # a thread that stayed behind may hold it
@@ -266,7 +267,7 @@ def _failure(closing: Future[None]) -> str | None:
 
 def _forked() -> None:
     for job in list(_jobs):
-        job._end_in_child()
+        job.end_in_child()
 
 
 os.register_at_fork(after_in_child=_forked)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from attrs import frozen
 
@@ -18,7 +18,6 @@ from millpond.commit import CommitEngine
 from millpond.errors import ConfigError, StoreClosedError
 from millpond.stores.buffer import BufferedStore
 from millpond.stores.keyvalue import KeyValueStore
-
 
 SWEPT_AT_A_COMMIT = 200
 """How many values each store with a time to live looks at before a commit that is due."""
@@ -252,7 +251,7 @@ class Task:
         """Make closing do nothing, in a forked child: all that it would let go of is the parent's."""
         self._closed = True
 
-    def __enter__(self) -> Task:
+    def __enter__(self) -> Self:
         """Give the task itself."""
         return self
 

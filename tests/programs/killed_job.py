@@ -1,8 +1,8 @@
 """
 A small job that a test kills: its state after any offset is a pure function of that offset.
 
-Run as ``killed_job.py CONFIG UNTIL [POINT PASSES]``. Says ``resumed N`` when it is restored, ``durable N`` for each commit
-that it was told is durable, ``done`` at the end; the parent keeps the ledger.
+Run as ``killed_job.py CONFIG UNTIL [POINT PASSES]``. Says ``resumed N`` when it is restored, ``durable N`` for each
+commit that it was told is durable, ``done`` at the end; the parent keeps the ledger.
 """
 
 from __future__ import annotations

@@ -78,14 +78,18 @@ def _check_databases(config: JobConfig, databases: Mapping[str, Checkpointable])
     """Refuse a host's database without its store, a store without its database, and backends that would read keys."""
     hosted = {name: store for name, store in config.stores.items() if issubclass(store.engine_class, HostEngine)}
     for name in sorted(databases.keys() - hosted.keys()):
-        raise ConfigError(f"databases names {name!r}, and the configuration has no store of that name with engine = \"host\"")
+        raise ConfigError(
+            f'databases names {name!r}, and the configuration has no store of that name with engine = "host"'
+        )
     for name in sorted(hosted.keys() - databases.keys()):
-        raise ConfigError(f"store {name!r} has engine = \"host\": give its database to open_task(databases={{{name!r}: ...}})")
+        raise ConfigError(
+            f'store {name!r} has engine = "host": give its database to open_task(databases={{{name!r}: ...}})'
+        )
     for name, store in hosted.items():
         for backend in store.backup:
             if Facet.DIRECTORY not in config.backends[backend].factory.capabilities.facets:
                 raise ConfigError(
-                    f"store {name!r} has engine = \"host\", so it is backed up as a folder, and backend {backend!r} "
+                    f'store {name!r} has engine = "host", so it is backed up as a folder, and backend {backend!r} '
                     f"reads no folders: choose another backend for it"
                 )
 
@@ -262,9 +266,7 @@ def _commit_engine(parts: TaskParts, restored: Restored) -> CommitEngine:
     job, claim = parts.job, parts.claim
     if claim is None:
         raise AssertionError("a task that only reads makes no commits")
-    stores = [
-        _committed(store, parts, restored) for store in job.config.stores.values() if store.backup
-    ]
+    stores = [_committed(store, parts, restored) for store in job.config.stores.values() if store.backup]
     task = CommitTask(
         job=job.context,
         claim=claim,

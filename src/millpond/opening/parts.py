@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from pathlib import Path
@@ -200,5 +200,3 @@ def _when_all_ended(working: Sequence[Future[Any]], then: Callable[[], None]) ->
         future.add_done_callback(ended)
     if not working:
         then()
-
-

@@ -223,7 +223,19 @@ class TaskRecords:
         data = self._pins.data_of(id) if listed is None else listed.data
         if data is None:
             raise self._no_checkpoint(id)
-        self._pins.put(name, id, data)
+        if self._pins.put(name, id, data) and not self._is_kept(listed, id, name):
+            # A writer drops the record, then looks at the pins, then removes the data. Having found no record, we do
+            # not know whether it has seen the pin: the data may be gone.
+            self._pins.remove(name)
+            raise StateNotFoundError(
+                f"checkpoint {id} of task {self.task!r} was superseded while it was being pinned: pin a newer one"
+            )
+
+    def _is_kept(self, listed: Numbered | None, id: CheckpointId, name: str) -> bool:
+        """Whether what was read to be pinned is still there, so that whoever drops it later sees the pin."""
+        if listed is not None and self._reader.read(listed.number, anew=True) is not None:
+            return True
+        return self._pins.holds_elsewhere(id, name)
 
     def unpin(self, name: str) -> None:
         """Remove the pin *name*; a missing one is fine."""

@@ -21,20 +21,21 @@ class PinBoard:
     task: str
     folder: RecordFolder
 
-    def put(self, name: str, id: CheckpointId, data: bytes) -> None:
+    def put(self, name: str, id: CheckpointId, data: bytes) -> bool:
         """
-        Keep *data*, the record of *id*, under *name*; the same again is fine.
+        Keep *data*, the record of *id*, under *name*; the same again is fine. Give whether it is new.
 
         Raises:
             ConfigError: *name* pins another id, or cannot be a file name.
         """
         if self.folder.create(escape_name(name), data):
-            return
+            return True
         held = self._read(escape_name(name))
         if held is None:
             raise TransientError(f"the pin {name!r} of task {self.task!r} was removed while it was made")
         if held.id != id:
             raise ConfigError(f"{name!r} pins {held.id} of task {self.task!r} already: unpin it, or use another name")
+        return False
 
     def remove(self, name: str) -> None:
         """Remove the pin *name*; a missing one is fine."""
@@ -47,6 +48,10 @@ class PinBoard:
     def find(self, id: CheckpointId) -> Checkpoint | None:
         """Give the checkpoint *id* if a pin holds it."""
         return next((checkpoint for _, checkpoint in self._all() if checkpoint.id == id), None)
+
+    def holds_elsewhere(self, id: CheckpointId, name: str) -> bool:
+        """Whether a pin other than *name* holds *id*."""
+        return any(other != name and checkpoint.id == id for other, checkpoint in self._all())
 
     def data_of(self, id: CheckpointId) -> bytes | None:
         """Give the record of *id* if a pin holds it."""

@@ -285,7 +285,7 @@ class RestoreEngine:
         if pending:
             raise self._interrupted()
         errors = [error for future in futures if (error := future.exception()) is not None]
-        errors.sort(key=lambda error: isinstance(error, _Stopped))
+        errors.sort(key=lambda error: isinstance(error, _StoppedError))
         if errors:
             raise errors[0]
 
@@ -308,9 +308,7 @@ class RestoreEngine:
         reached("restore.store-sealed")
         duration_s = self._clock.monotonic() - begun
         size = 0 if source == "local" else image.size
-        self._tell(
-            StoreRestored(**self._where(), store=store.store, source=source, duration_s=duration_s, size=size)
-        )
+        self._tell(StoreRestored(**self._where(), store=store.store, source=source, duration_s=duration_s, size=size))
         return image
 
     def _tell_new(self, plan: RestorePlan, store: StorePlan) -> None:
@@ -323,9 +321,7 @@ class RestoreEngine:
             return None
         directory = self._task.directory
         try:
-            manifest = directory.verify(
-                store.store, store.image, transfers=self._task.job.transfers, check=self._check
-            )
+            manifest = directory.verify(store.store, store.image, transfers=self._task.job.transfers, check=self._check)
         except StateNotFoundError:
             return None
         except StateCorruptError as error:
@@ -361,7 +357,7 @@ class RestoreEngine:
     def _from_backend(self, checkpoint: Checkpoint, store: str, source: Source, marker: str) -> Image:
         policy = self._policy
         for attempt in stamina.retry_context(
-            on=lambda error: not isinstance(error, (*FINAL, _Stopped)),
+            on=lambda error: not isinstance(error, (*FINAL, _StoppedError)),
             attempts=policy.attempts,
             timeout=None if self._deadline is None else max(0.1, self._deadline - self._clock.monotonic()),
             wait_initial=0.1,
@@ -465,7 +461,7 @@ class RestoreEngine:
         if self._task.closing.done():
             raise self._interrupted()
         if self._stopped.is_set():
-            raise _Stopped(f"the restore of task {self._task.task!r} was interrupted")
+            raise _StoppedError(f"the restore of task {self._task.task!r} was interrupted")
         if self._is_late():
             raise self._late()
 
@@ -479,9 +475,7 @@ class RestoreEngine:
         return TransientError(f"the restore of task {self._task.task!r} did not end in time: allow more (timeout_s)")
 
     def _fail_over(self, store: str, source: str, following: str, error: BaseException) -> None:
-        self._tell(
-            RestoreFailedOver(**self._where(), store=store, source=source, following=following, error=error)
-        )
+        self._tell(RestoreFailedOver(**self._where(), store=store, source=source, following=following, error=error))
 
     def _where(self) -> dict[str, str]:
         return {"job": self._task.job.job, "task": self._task.task}
@@ -490,7 +484,7 @@ class RestoreEngine:
         self._task.job.listener(event)
 
 
-class _Stopped(TransientError):
+class _StoppedError(TransientError):
     """The restore was interrupted, most often because another store failed."""
 
 

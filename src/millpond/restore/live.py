@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-
 from millpond.local import clone_image, escape_name, read_manifest
 from millpond.spi import StoreEngine, StoreSpec
 from millpond.stores.images import Image, opened
