@@ -46,6 +46,7 @@ class Answer:
         headers: More headers.
         cut: Pass the request on, and send so many bytes of the answer's body only.
         flip: Pass the request on, and turn the bit of the answer's body at this byte.
+        after: Pass the request on, and call this before the answer is lost.
     """
 
     status: int | None = None
@@ -53,6 +54,12 @@ class Answer:
     headers: dict[str, str] = field(factory=dict)
     cut: int | None = None
     flip: int | None = None
+    after: Callable[[], object] | None = None
+
+    @property
+    def lost(self) -> bool:
+        """Tell whether the answer is to be lost."""
+        return self.status is None and self.cut is None and self.flip is None
 
 
 LOST = Answer()
@@ -152,7 +159,9 @@ class _Handler(BaseHTTPRequestHandler):
             data = came.read()
         finally:
             upstream.close()
-        if answer is LOST:
+        if answer is not None and answer.lost:
+            if answer.after is not None:
+                answer.after()
             self._hang_up()
             return
         kept = {

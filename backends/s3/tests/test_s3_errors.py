@@ -22,7 +22,7 @@ TABLE = [
     (400, "ExpiredToken", TransientError, "the credentials have expired"),
     (403, "RequestTimeTooSkewed", TransientError, "this machine's clock is wrong.*set the clock"),
     (404, "NoSuchKey", StateNotFoundError, "there is no such object"),
-    (404, "NoSuchBucket", ConfigError, "there is no bucket 'bucket-.*: make it, or correct `bucket`"),
+    (404, "NoSuchBucket", ConfigError, "there is no bucket 'bucket-.*': make it, or correct `bucket`"),
     (409, "OperationAborted", TransientError, "OperationAborted"),
     (412, "PreconditionFailed", TransientError, "another request was in the way"),
     (400, "AuthorizationHeaderMalformed", ConfigError, "the region eu-north-1: correct `region`"),
@@ -125,7 +125,7 @@ def test_wrong_keys_are_a_mistake_in_the_configuration(gateway, new_bucket, open
 
 
 def test_after_an_attempt_without_an_answer_nothing_is_called_impossible(server, outside, watch, open_store):
-    """A refusal that would mean "nothing was written" is only a TransientError if an earlier attempt went unanswered."""
+    """A refusal that would mean "nothing was written" is a TransientError if an earlier attempt went unanswered."""
     store = open_store(server, endpoint=watch.endpoint)
     watch.rule = once(lambda _request: True, Answer(500, "InternalError"), Answer(404, "NoSuchBucket"))
 
@@ -143,7 +143,7 @@ def test_a_conflict_is_asked_again(server, outside, watch, open_store):
     assert 3 == len(watch.take())
 
     watch.rule = lambda _request: conflict
-    with pytest.raises(TransientError, match="ConditionalRequestConflict.*3 attempts"):
+    with pytest.raises(TransientError, match=r"ConditionalRequestConflict.*3 attempts"):
         store.put("other", BytesBody(b"x"), if_absent=True)
     assert 3 == len(watch.take())
 

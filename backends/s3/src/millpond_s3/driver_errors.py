@@ -124,7 +124,7 @@ def translate(
             f"`endpoint` ({said})"
         )
     if code == "NoSuchBucket":
-        return ConfigError(f"{doing}: there is no bucket {doing.bucket!r} there: make it, or correct `bucket` ({said})")
+        return ConfigError(f"{doing}: there is no bucket {doing.bucket!r}: make it, or correct `bucket` ({said})")
     if code == "InvalidObjectState":
         return ConfigError(f"{doing}: the object is archived and has to be brought back first ({said})")
     if code in _PASSING or status == 429 or (status >= 500 and code not in _LACKING):
@@ -144,8 +144,8 @@ def expect(answer: Mapping[str, Any], name: str, place: str) -> None:
     """Refuse an *answer* about *place* that says that all is well and lacks what S3 always tells."""
     if name not in answer:
         raise TransientError(
-            f"{place}: what answered is no S3 server: its answer has no {name}; correct `endpoint`, or look for a proxy "
-            "or a login page in between"
+            f"{place}: what answered is no S3 server, since its answer has no {name}: correct `endpoint`, or look for "
+            "a proxy in between"
         )
 
 

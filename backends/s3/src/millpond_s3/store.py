@@ -11,7 +11,7 @@ from typing import Any
 from millpond.blob.store import BlobCapabilities, BlobEntry, BlobStore, Body, Unfinished
 from millpond.errors import ConfigError, StoreClosedError
 from millpond.lanes import TransferPool
-from millpond_s3.bodies import Window, read_whole
+from millpond_s3.bodies import Window, read_whole, whole
 from millpond_s3.client import Connection, connect
 from millpond_s3.driver_errors import Doing, code_of, expect, translate, translated
 from millpond_s3.parts import Upload
@@ -20,7 +20,7 @@ from millpond_s3.versions import keeps_versions, remove
 
 _LARGEST = 5 << 40
 _AT_ONCE = MIB
-"""A body up to this size is sent from memory, without first asking the server whether it wants it."""
+"""A body up to this size, such as a record, is sent from memory with its hash, and without first asking for leave."""
 
 _CLOSE_TIMEOUT_S = 10.0
 
@@ -50,8 +50,8 @@ class S3Store(BlobStore):
                 return upload.run(if_absent=if_absent)
             new = {**self._settings.for_new(), **({"IfNoneMatch": "*"} if if_absent else {})}
             with Window(body, 0, body.size) as window, _unless(if_absent, "PreconditionFailed", "412") as made:
-                sent = window.read() if body.size <= _AT_ONCE else window
-                told = client.put_object(**new, Key=self._key(key), Body=sent, ContentLength=body.size)
+                sent = whole(window) if body.size <= _AT_ONCE else {"Body": window}
+                told = client.put_object(**new, **sent, Key=self._key(key), ContentLength=body.size)
                 expect(told, "ETag", self.where(key))
                 made.append(True)
         return bool(made)
