@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-POINTS = (
+ENGINE_POINTS = (
     "commit.frozen",
     "commit.image-staged",
     "commit.image-sealed",
@@ -28,6 +28,30 @@ POINTS = (
     "restore.store-opened",
     "restore.before-cleanup",
 )
+"""The steps of every commit and every restore, whatever the plugins are."""
+
+ROOM_POINTS = (
+    "local.file-written",
+    "local.file-linked",
+    "local.manifest-written",
+    "local.image-unmade",
+    "local.quarantined",
+    "records.before-claim",
+    "records.claimed",
+    "records.before-removal",
+    "blob.objects-sent",
+    "blob.pack-sent",
+    "blob.before-removal",
+    "gc.before-removal",
+    "rocksdb-local.files-brought",
+    "rocksdb-local.image-published",
+    "rocksdb-local.image-unmade",
+    "fsspec.file-written",
+    "fsspec.file-replaced",
+)
+"""The steps within one plugin or one folder: reached where that plugin is at work."""
+
+POINTS = (*ENGINE_POINTS, *ROOM_POINTS)
 """Every step that has a point: a name that is not here cannot be reached, and a test sees that each is used."""
 
 _hook: Callable[[str], None] | None = None

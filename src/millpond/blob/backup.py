@@ -35,6 +35,7 @@ from millpond.formats.blob_marker import BlobMarker, ObjectName
 from millpond.formats.digest import digest_bytes
 from millpond.formats.pack import Tail, encode_footer
 from millpond.local import explained, make_folders
+from millpond.points import reached
 from millpond.spi import Snapshot, TaskBackupManager, TaskContext
 
 log = logging.getLogger("millpond.blob")
@@ -166,7 +167,9 @@ class BlobBackup(TaskBackupManager):
             self._refuse_too_large(each)
         self._task.job.transfers.map(self._put, packer.objects, snapshot.check)
         snapshot.check()
+        reached("blob.objects-sent")
         self._put(packer.pack)
+        reached("blob.pack-sent")
         size = sum(each.size for each in planned)
         self._tell(
             ObjectsUploaded(
@@ -245,6 +248,7 @@ class BlobBackup(TaskBackupManager):
     def _remove(self, names: Sequence[str], reason: str) -> None:
         batches = in_batches(names, DELETE_BATCH)
         for batch in batches:
+            reached("blob.before-removal")
             self._store.delete([self._prefix + name for name in batch])
             self._superseded.forget(batch)
         if names:

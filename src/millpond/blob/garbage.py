@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from millpond.points import reached
 from millpond.spi import Garbage
 
 BATCH = 1_000
@@ -13,6 +14,7 @@ def collect(garbage: Iterable[Garbage], batch: int = BATCH) -> int:
     """Remove all of *garbage*, neighbours that can go together in batches; give how many. The first error ends it."""
     removed = 0
     for group in _groups(garbage, batch):
+        reached("gc.before-removal")
         together = group[0].remove_all
         if together is not None and len(group) > 1:
             together(group)

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from millpond.errors import ConfigError, TransientError
+from millpond.points import reached
 
 _MENDS = {
     errno.ENOSPC: "the disk is full: free some space",
@@ -128,8 +129,10 @@ def create_durably(path: Path, data: bytes) -> bool:
     """
     with explained("create", path):
         temporary = _write_temporary(path, data)
+        reached("local.file-written")
         try:
             created = _link_or_open(temporary, path, data)
+            reached("local.file-linked")
         finally:
             _discard(temporary)
     if created:

@@ -29,6 +29,7 @@ from millpond.local.durable import explained, fsync_directory, make_folders, wri
 from millpond.local.images import MANIFEST, Parallel, current_boot, read_manifest, verify_files
 from millpond.local.names import escape_name, job_folder, unescape_name
 from millpond.local.owner import OwnerLock
+from millpond.points import reached
 
 QUARANTINE_KEPT = 3
 """How many damaged things are kept for a look; older ones are removed."""
@@ -212,6 +213,7 @@ class TaskDirectory(ReadOnlyTaskDirectory):
         with explained("seal the image", image):
             (staged / MANIFEST).unlink(missing_ok=True)
             write_new(staged / MANIFEST, manifest_format.encode(manifest))
+            reached("local.manifest-written")
             staged.rename(image)
         return image
 
@@ -225,6 +227,7 @@ class TaskDirectory(ReadOnlyTaskDirectory):
         # Without its manifest it is no image any more, whatever becomes of the rest.
         with explained("remove", image):
             (image / MANIFEST).unlink(missing_ok=True)
+        reached("local.image-unmade")
         _remove_tree(image)
 
     def quarantine(self, path: Path, reason: str) -> Path:
@@ -243,6 +246,7 @@ class TaskDirectory(ReadOnlyTaskDirectory):
         with explained("move to quarantine", path):
             cell.mkdir()
             path.rename(cell / path.name)
+        reached("local.quarantined")
         fsync_directory(cells)
         for number in numbers[: max(0, len(numbers) + 1 - QUARANTINE_KEPT)]:
             _remove_tree(cells / str(number))

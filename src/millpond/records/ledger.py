@@ -25,6 +25,7 @@ from millpond.checkpoint import Checkpoint, CheckpointId, Claim
 from millpond.errors import FencedError, FormatError, MillpondError, StateNotFoundError, TransientError
 from millpond.formats import record as record_format
 from millpond.formats.record import ClaimRecord
+from millpond.points import reached
 from millpond.records.folder import RecordFolder, record_name
 from millpond.records.pins import PinBoard
 from millpond.records.reader import Numbered, RecordReader
@@ -71,9 +72,11 @@ class TaskRecords:
         for _ in range(_ATTEMPTS):
             number = max(number, self._reader.newest_number()) + 1
             claim = Claim(self.task, number, writer)
+            reached("records.before-claim")
             # A claimant that slept before its creation is not the newest, and is refused to nobody: it claims again.
             if self._create_claim(number, claim) and self._reader.newest_number() == number:
                 self._last[writer] = _Written(number)
+                reached("records.claimed")
                 self._sweep(number)
                 return claim
         raise TransientError(f"{_ATTEMPTS} others claimed the task {self.task!r} at the same time: try again")
@@ -215,6 +218,7 @@ class TaskRecords:
 
     def _delete(self, numbers: Collection[int]) -> None:
         if numbers:
+            reached("records.before-removal")
             self._folder.delete([record_name(number) for number in numbers])
 
     def pin(self, id: CheckpointId, name: str) -> None:

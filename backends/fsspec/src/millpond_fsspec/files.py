@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from millpond.blob import BlobCapabilities, BlobEntry, Body, Unfinished
 from millpond.errors import ConfigError, StateNotFoundError
 from millpond.local import create_durably, explained, fsync_directory, is_temporary, make_folders, refuse_to_leave
+from millpond.points import reached
 from millpond_fsspec.place import Place
 from millpond_fsspec.reading import COPY_SIZE, whole
 from millpond_fsspec.store import FsspecStore
@@ -62,7 +63,9 @@ class FileStore(FsspecStore):
                 file.flush()
                 os.fsync(file.fileno())
                 self._check_size(key, os.fstat(file.fileno()).st_size, body.size)
+            reached("fsspec.file-written")
             temporary.replace(path)
+            reached("fsspec.file-replaced")
         except BaseException:
             with suppress(OSError):  # what cannot be removed now is found by `unfinished`
                 temporary.unlink()

@@ -26,6 +26,7 @@ from millpond.local import (
     explained,
     read_manifest,
 )
+from millpond.points import reached
 from millpond.spi import (
     Capabilities,
     Facet,
@@ -178,6 +179,7 @@ class LocalBackup(TaskBackupManager):
         _make_subfolders(files)
         with explained("back up", staging):
             copied = self._bring(files, held, snapshot)
+            reached("rocksdb-local.files-brought")
             self._bring(manifest, held, snapshot)  # last: it says that the others are there
         self._tell(copied > 0)
         snapshot.check()

@@ -30,6 +30,7 @@ from millpond.local import (
     refuse_to_leave,
     unescape_name,
 )
+from millpond.points import reached
 from millpond.spi import JobContext
 
 STAGING = ".staging-"
@@ -111,6 +112,7 @@ class Shelf:
         self.remove(name)  # of an attempt that failed right after its rename: nothing names it yet
         with explained("publish the image", self.image(name)):
             staging.rename(self.image(name))
+        reached("rocksdb-local.image-published")
         fsync_directory(self.path)
 
     def remove(self, name: ImageName) -> None:
@@ -122,6 +124,7 @@ class Shelf:
                 self.image(name).rename(doomed)
             except FileNotFoundError:
                 return
+        reached("rocksdb-local.image-unmade")
         remove_tree(doomed)
 
     def remove_staging(self, name: ImageName) -> None:
