@@ -18,6 +18,7 @@ from millpond.errors import ConfigError, StoreClosedError, TransientError
 from millpond.events import Event, Listeners, StateNotDurable
 from millpond.lanes import TransferPool, Workers
 from millpond.opening import JobParts, TaskParts, open_task
+from millpond.patience import Patience
 from millpond.progress import LogListener
 from millpond.spi import Checkpointable, CheckpointManager, JobContext, StateBackendAdmin
 from millpond.stores.budget import BufferBudget
@@ -143,7 +144,8 @@ class Job:
         Args:
             name: One of ``job.tasks``, where the configuration states them.
             at: An older checkpoint to go back to: its id, or the name of a pin. The next commit builds on it.
-            timeout_s: How long the restore may take, in seconds; None: as long as it makes progress.
+            timeout_s: How long the opening may take, in seconds, whatever a plugin hangs in; None: as long as it takes.
+                What hangs keeps the task's folder taken until it comes back.
             databases: The host's own databases, by the name of a store with ``engine = "host"``: each takes part in
                 every commit by its ``checkpoint``, called on the thread that calls ``commit``. Open them from
                 ``Task.image`` when this has returned.
@@ -159,10 +161,12 @@ class Job:
         with self._changed:
             self._raise_if_closed()
             self._opening += 1
+        patience = Patience(self._parts.context.clock, timeout_s, self._parts.closing, f"the opening of task {name!r}")
         try:
-            self.prepare()
-            return self._keep(*open_task(self._parts, name, at, timeout_s, databases or {}))
+            patience.ask(self.prepare, "the job is prepared")
+            return self._keep(*open_task(self._parts, name, at, patience, databases or {}))
         finally:
+            patience.end()
             with self._changed:
                 self._opening -= 1
                 self._changed.notify_all()

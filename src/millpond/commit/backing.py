@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 
 from millpond.checkpoint import Checkpoint
 from millpond.commit.attempt import Attempt
@@ -12,6 +13,7 @@ from millpond.commit.snapshot import CommitSnapshot
 from millpond.commit.stores import CommittedStore
 from millpond.errors import ConfigError, FencedError
 from millpond.events import CleanupFailed, OptionalBackendFailed, Uploaded
+from millpond.patience import Asking
 from millpond.spi import Snapshot
 
 
@@ -24,10 +26,10 @@ class Backing:
         self._policy = policy
         self._stores = stores
 
-    def begin(self, last: Checkpoint | None) -> None:
+    def begin(self, last: Checkpoint | None, ask: Asking) -> None:
         """Start the managers; a store that one of them names has to be sent although nothing changed."""
         for backup in self._task.backups:
-            for name in _unsent(backup, last):
+            for name in ask(partial(_unsent, backup, last), f"backend {backup.name!r} begins (init)"):
                 if name in self._stores and backup.key in self._stores[name].backends:
                     self._stores[name].unsent.add(backup.key)
 

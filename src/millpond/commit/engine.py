@@ -34,6 +34,7 @@ from millpond.events import (
     TaskFailed,
     TaskFenced,
 )
+from millpond.patience import Asking, directly
 from millpond.points import reached
 
 
@@ -424,13 +425,14 @@ class CommitEngine:
         if not idle:
             raise CommitTimeoutError(f"another commit of task {self._task.claim.task!r} is still in flight")
 
-    def begin(self) -> None:
+    def begin(self, ask: Asking = directly) -> None:
         """
         Start the backup managers and tidy what earlier owners left; on the opening thread, before the first commit.
 
-        The clean-up is awaited for the policy's time; after that it goes on by itself.
+        *ask* waits for a manager that may hang. The clean-up is awaited for the policy's time; after that it goes on by
+        itself.
         """
-        self._backing.begin(self.last)
+        self._backing.begin(self.last, ask)
         reached("restore.before-cleanup")
         self._tidying = tidying = self._task.commit_lane.submit(self._clean_at_start)
         try:

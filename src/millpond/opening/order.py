@@ -8,7 +8,8 @@ restored; and nothing can be committed before every store is whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,12 @@ from millpond.opening.wiring import (
     restore_policy,
     restore_stores,
 )
+from millpond.patience import Patience
 from millpond.plugins import engine_class
 from millpond.points import reached
 from millpond.restore import Restored, RestoreEngine, RestoreTask, Source
 from millpond.restore.live import open_live
-from millpond.spi import Checkpointable, Facet, StoreEngine, TaskContext
+from millpond.spi import Checkpointable, Facet, StoreEngine, StoreSpec, TaskContext
 from millpond.stores.buffer import BufferedStore
 from millpond.stores.host import HostDatabase, HostEngine
 from millpond.stores.images import Image
@@ -46,14 +48,14 @@ def open_task(
     job: JobParts,
     name: str,
     at: CheckpointId | str | None,
-    timeout_s: float | None,
+    patience: Patience,
     databases: Mapping[str, Checkpointable],
 ) -> tuple[Task, TaskParts]:
     """
-    Claim the task *name*, restore it, and give it ready.
+    Claim the task *name*, restore it, and give it ready; *patience* waits for what may hang.
 
     Raises:
-        TransientError: Another process owns its folder, or the restore did not end within *timeout_s* seconds.
+        TransientError: Another process owns its folder, or the opening did not end in time.
         MillpondError: Whatever the restore or a plugin says; nothing is left open.
     """
     config = job.config
@@ -61,9 +63,9 @@ def open_task(
     begun = job.context.clock.monotonic()
     directory = TaskDirectory.open(config.state_dir, config.name, config.id, name)
     hosted = {store: HostDatabase(store, database) for store, database in databases.items()}
-    parts = TaskParts(job, name, directory, hosted=hosted)
+    parts = TaskParts(job, name, directory, patience, hosted=hosted)
     try:
-        return _opened(parts, at, timeout_s, begun), parts
+        return _opened(parts, at, begun), parts
     except BaseException as error:
         if isinstance(error, MillpondError):
             error.add_note(f"while opening task {name!r} of job {config.name!r}")
@@ -94,17 +96,18 @@ def _check_databases(config: JobConfig, databases: Mapping[str, Checkpointable])
                 )
 
 
-def _opened(parts: TaskParts, at: CheckpointId | str | None, timeout_s: float | None, begun: float) -> Task:
-    job = parts.job
-    parts.claim = claim = job.manager.claim(parts.name)
+def _opened(parts: TaskParts, at: CheckpointId | str | None, begun: float) -> Task:
+    job, patience = parts.job, parts.patience
+    parts.claim = claim = patience.ask(lambda: job.manager.claim(parts.name), "claiming it")
     parts.tell(TaskClaimed(job=job.context.job, task=parts.name, claim=claim))
     reached("restore.claimed")
     _make_managers(parts)
-    parts.restoring = RestoreEngine(_restore_task(parts), restore_policy(job.config), timeout_s)
+    task, policy = _restore_task(parts), restore_policy(job.config)
+    parts.restoring = RestoreEngine(task, policy, patience.left(), patience.ask)
     parts.lanes = [job.apply_workers.lane(), job.commit_workers.lane()]
     restored = _restored_and_opened(parts, parts.restoring, at)
     engine = _commit_engine(parts, restored)
-    engine.begin()
+    engine.begin(patience.ask)
     duration_s = job.context.clock.monotonic() - begun
     last = None if restored.checkpoint is None else restored.checkpoint.id
     parts.tell(TaskRestored(job=job.context.job, task=parts.name, checkpoint=last, duration_s=duration_s))
@@ -130,22 +133,31 @@ def _make_managers(parts: TaskParts) -> None:
     for backend in parts.job.config.backends.values():
         backed_up = [store.spec for store in stores if backend.name in store.backup]
         if backed_up:
-            manager = backend.factory.backup_manager(_context(parts, backend), backed_up)
+            manager = parts.patience.make(
+                partial(backend.factory.backup_manager, _context(parts, backend), backed_up),
+                f"backend {backend.name!r} makes its backup manager",
+                lambda late: late.close(),
+            )
             parts.backups.append(
                 Backup(backend.name, backend.marker_key, backend.factory.capabilities, backend.required, manager)
             )
-    parts.sources.extend(make_sources(parts.job.config, lambda backend: _context(parts, backend)))
+    for backend, restored in restoring_backends(parts.job.config):
+        asked = partial(source_of, backend, _context(parts, backend), restored)
+        doing = f"backend {backend.name!r} makes its restore manager"
+        parts.sources.append(parts.patience.make(asked, doing, lambda source: source.manager.close()))
 
 
-def make_sources(config: JobConfig, context: Callable[[BackendConfig], TaskContext]) -> list[Source]:
-    """Make a restore manager of each backend that some store's restore list names."""
-    sources = []
+def restoring_backends(config: JobConfig) -> Iterator[tuple[BackendConfig, list[StoreSpec]]]:
+    """Give each backend that some store's restore list names, and those stores."""
     for backend in config.backends.values():
         restored = [store.spec for store in config.stores.values() if backend.name in store.restore]
         if restored:
-            manager = backend.factory.restore_manager(context(backend), restored)
-            sources.append(Source(backend.name, backend.marker_key, manager))
-    return sources
+            yield backend, restored
+
+
+def source_of(backend: BackendConfig, context: TaskContext, stores: Sequence[StoreSpec]) -> Source:
+    """Make the restore manager of *backend* for *stores*."""
+    return Source(backend.name, backend.marker_key, backend.factory.restore_manager(context, stores))
 
 
 def _context(parts: TaskParts, backend: BackendConfig) -> TaskContext:
@@ -236,8 +248,9 @@ def _open_stores(parts: TaskParts, restored: Restored) -> None:
 
 def _live_database(parts: TaskParts, store: StoreConfig, image: Image | None, live: Path) -> StoreEngine:
     scratch = parts.directory.scratch("images")
+    opening = partial(open_live, image, store.spec, store.engine_class, live, scratch, engine_class)
     try:
-        return open_live(image, store.spec, store.engine_class, live, scratch, engine_class)
+        return parts.patience.make(opening, f"the engine opens store {store.name!r}", lambda late: late.close())
     except StateCorruptError as error:
         if image is None:
             raise

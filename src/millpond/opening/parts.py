@@ -20,6 +20,7 @@ from millpond.errors import StoreClosedError, TransientError
 from millpond.events import Event, TaskClosed
 from millpond.lanes import Lane, Workers
 from millpond.local import TaskDirectory
+from millpond.patience import Patience
 from millpond.restore import RestoreEngine, Source
 from millpond.spi import CheckpointManager, JobContext
 from millpond.stores.budget import BufferBudget
@@ -65,6 +66,7 @@ class TaskParts:
     Everything that a task holds and must let go, as far as it has come.
 
     Attributes:
+        patience: Waits for the calls of the opening; one that it gave up may still work in the folder.
         hosted: The host's own databases, by the name of their store.
         images: The restored images of these, for the host to open its databases from.
     """
@@ -72,6 +74,7 @@ class TaskParts:
     job: JobParts
     name: str
     directory: TaskDirectory
+    patience: Patience
     claim: Claim | None = None
     backups: list[Backup] = field(factory=list)
     sources: list[Source] = field(factory=list)
@@ -114,10 +117,13 @@ class TaskParts:
         return [f"{what} is still at work after {timeout_s:g} s"]
 
     def _await_restore(self, deadline: float) -> list[str]:
+        self.patience.end()
         working = [] if self.restoring is None else self.restoring.working
         pending = wait(working, _left(deadline)).not_done
-        self._working += pending
-        return [f"the restore of {len(pending)} stores is still at work"] if pending else []
+        given_up = [call for call in self.patience.working if not call.done()]
+        self._working += [*pending, *given_up]
+        late = [f"the restore of {len(pending)} stores is still at work"] if pending else []
+        return [*late, "a plugin has not come back from a call"] if given_up else late
 
     def drop_live(self) -> None:
         """Close the stores that were opened so far, and forget them."""

@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from millpond.events import (
 from millpond.formats.manifest import ImageManifest
 from millpond.lanes import Workers
 from millpond.local import TaskDirectory
+from millpond.patience import Asking, directly
 from millpond.points import reached
 from millpond.restore.live import EngineNamed
 from millpond.restore.plan import (
@@ -169,9 +171,12 @@ class RestoreEngine:
         working: Futures of the stores that were begun; one that has not ended still works in the task's folder.
     """
 
-    def __init__(self, task: RestoreTask, policy: RestorePolicy, timeout_s: float | None) -> None:
-        """Restore within *timeout_s* seconds; None: without a limit of its own."""
+    def __init__(
+        self, task: RestoreTask, policy: RestorePolicy, timeout_s: float | None, ask: Asking = directly
+    ) -> None:
+        """Restore within *timeout_s* seconds, None: without a limit of its own; *ask* waits for what may hang."""
         self._task = task
+        self._patiently = ask
         self._policy = policy
         self._clock = task.job.clock
         self._deadline = None if timeout_s is None else self._clock.monotonic() + timeout_s
@@ -190,8 +195,8 @@ class RestoreEngine:
             FormatError: A record cannot be read.
             TransientError: A failure that may go away did not within the attempts, or the time is over.
         """
-        newest = self._task.manager.read_last(self._task.task)
-        checkpoint = newest if at is None else self._chosen(at)
+        newest = self._read_last()
+        checkpoint = newest if at is None else self._patiently(partial(self._chosen, at), f"reading checkpoint {at}")
         newest_id = None if newest is None else newest.id
         while True:
             try:
@@ -201,8 +206,10 @@ class RestoreEngine:
 
     def plan(self, at: CheckpointId | str | None = None) -> RestorePlan:
         """Say where each store would come from, and change nothing."""
-        checkpoint = self._task.manager.read_last(self._task.task) if at is None else self._chosen(at)
-        return self._plan(checkpoint)
+        return self._plan(self._read_last() if at is None else self._chosen(at))
+
+    def _read_last(self) -> Checkpoint | None:
+        return self._patiently(lambda: self._task.manager.read_last(self._task.task), "reading its last checkpoint")
 
     def _chosen(self, at: CheckpointId | str) -> Checkpoint:
         manager, task = self._task.manager, self._task.task
@@ -218,13 +225,16 @@ class RestoreEngine:
         """Give the next older checkpoint, where the operator allows it; else raise *error*."""
         if damaged is None or not self._policy.older_on_damage or not all(one.done() for one in self.working):
             raise error
-        manager, task = self._task.manager, self._task.task
-        chosen = older_than(damaged, {*manager.ids(task), *manager.pins(task).values()})
-        if chosen is None:
+        checkpoint = self._patiently(partial(self._before, damaged), f"looking for one before checkpoint {damaged.id}")
+        if checkpoint is None:
             raise error
-        checkpoint = manager.read(task, chosen)
         self._tell(OlderCheckpointChosen(**self._where(), damaged=damaged.id, chosen=checkpoint.id, error=error))
         return checkpoint
+
+    def _before(self, damaged: Checkpoint) -> Checkpoint | None:
+        manager, task = self._task.manager, self._task.task
+        chosen = older_than(damaged, {*manager.ids(task), *manager.pins(task).values()})
+        return None if chosen is None else manager.read(task, chosen)
 
     # ----------------------------------------------------------------------------------------- one checkpoint
 
@@ -243,12 +253,17 @@ class RestoreEngine:
         if checkpoint is not None:
             refuse_other_layout(checkpoint.layout, task.job.layout, task.task)
             for source in task.sources:
-                source.manager.init(checkpoint)
+                doing = f"backend {source.name!r} begins its restore (init)"
+                self._patiently(partial(source.manager.init, checkpoint), doing)
             if checkpoint.claim is None and not checkpoint.markers:
-                found = {source.key: source.manager.v1_markers(checkpoint) for source in task.sources}
+                found = {source.key: self._v1_markers(source, checkpoint) for source in task.sources}
                 checkpoint = v1_turned(checkpoint, {key: markers for key, markers in found.items() if markers})
         local = {store.spec.name: task.directory.image_names(store.spec.name) for store in task.stores}
         return plan_restore(checkpoint, [store.wants for store in task.stores], local, task.backends)
+
+    def _v1_markers(self, source: Source, checkpoint: Checkpoint) -> Mapping[str, str]:
+        doing = f"backend {source.name!r} looks for its markers among the offsets"
+        return self._patiently(partial(source.manager.v1_markers, checkpoint), doing)
 
     def _carry_out(self, plan: RestorePlan) -> dict[str, Image]:
         """Restore all stores, several at once; the first error stops the rest."""

@@ -167,12 +167,12 @@ class FaultyRestore(TaskRestoreManager):
         self._inner, self._faults = inner, faults
 
     def init(self, checkpoint: Checkpoint) -> None:
-        """See the SPI."""
-        self._inner.init(checkpoint)
+        """See the SPI; the verb is ``restore_init``, since a backup manager has an ``init`` of its own."""
+        self._faults.around("restore_init", lambda: self._inner.init(checkpoint), checkpoint.id)
 
     def v1_markers(self, checkpoint: Checkpoint) -> Markers:
         """See the SPI."""
-        return self._inner.v1_markers(checkpoint)
+        return self._faults.around("v1_markers", lambda: self._inner.v1_markers(checkpoint), checkpoint.id)
 
     def restore(self, target: RestoreTarget) -> None:
         """See the SPI."""
@@ -224,11 +224,11 @@ class FaultyCheckpoints(CheckpointManager):
 
     def create_resources(self) -> None:
         """See the SPI."""
-        self._inner.create_resources()
+        self._faults.around("create_resources", self._inner.create_resources)
 
     def validate_resources(self) -> None:
         """See the SPI."""
-        self._inner.validate_resources()
+        self._faults.around("validate_resources", self._inner.validate_resources)
 
     def tasks(self) -> Sequence[str]:
         """See the SPI."""
