@@ -20,6 +20,8 @@ class StoreDiff:
         removed: Files of the base that only the earlier one has, by content; sorted.
         added_size: Bytes of the added files.
         removed_size: Bytes of the removed files.
+        shared: How many files of the base both have.
+        shared_size: Their bytes.
         new_changes: Change files that only the later one has.
         new_changes_size: Their bytes, as uploaded.
         size: Bytes that a restore of the later one reads; 0 if it has no such store.
@@ -31,6 +33,8 @@ class StoreDiff:
     removed: tuple[str, ...] = ()
     added_size: int = 0
     removed_size: int = 0
+    shared: int = 0
+    shared_size: int = 0
     new_changes: int = 0
     new_changes_size: int = 0
     size: int = 0
@@ -59,6 +63,8 @@ def _diff(store: str, before: BackupManifest | None, after: BackupManifest | Non
         removed=tuple(sorted(removed.values())),
         added_size=sum(size for _, size in added),
         removed_size=sum(size for _, size in removed),
+        shared=len(old.keys() & new.keys()),
+        shared_size=sum(size for _, size in old.keys() & new.keys()),
         new_changes=len(changes),
         new_changes_size=sum(link.size for link in changes),
         size=_size(after),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import Barrier
+
+from attrs import frozen
 
 from millpond.blob.store import AccessDeniedError, BlobStore, BytesBody
 from millpond.clock import Clock
@@ -21,6 +23,20 @@ MOST_SKEW_MS = 10 * 60 * 1000
 _DEADLINE_S = 60.0
 
 
+@frozen
+class Step:
+    """
+    One promise of a store, to be tried.
+
+    Attributes:
+        name: What is tried.
+        attempt: Tries it; raises the error that says what, where, and the mend.
+    """
+
+    name: str
+    attempt: Callable[[], None]
+
+
 def probe_data(store: BlobStore, job: str, clock: Clock) -> None:
     """
     Try what a backend does below the job's prefix *job*: put, read, read a part, list, remove; and compare clocks.
@@ -28,11 +44,10 @@ def probe_data(store: BlobStore, job: str, clock: Clock) -> None:
     Raises:
         ConfigError: Something does not hold; the message says what, where, and the mend.
     """
-    with _probing(store, job) as prefix:
-        _try_object(store, f"{prefix}object")
-        if store.capabilities.fresh_listing:
-            _try_listing(store, prefix)
-    _compare_clocks(store, clock)
+    with probing(store, job) as prefix:
+        for step in data_steps(store, prefix):
+            step.attempt()
+    compare_clocks(store, clock)
 
 
 def probe_records(store: BlobStore, job: str, clock: Clock) -> None:
@@ -42,17 +57,37 @@ def probe_records(store: BlobStore, job: str, clock: Clock) -> None:
     Raises:
         ConfigError: Something does not hold; the message says what, where, and the mend.
     """
-    with _probing(store, job) as prefix:
-        _try_object(store, f"{prefix}object")
-        _try_listing(store, prefix)
+    with probing(store, job) as prefix:
+        for step in record_steps(store, prefix):
+            step.attempt()
+    compare_clocks(store, clock)
+
+
+def data_steps(store: BlobStore, prefix: str) -> list[Step]:
+    """Give what a backend relies on, each to be tried below *prefix*, in this order."""
+    steps = _object_steps(store, f"{prefix}object")
+    return [*steps, _listing_step(store, prefix)] if store.capabilities.fresh_listing else steps
+
+
+def record_steps(store: BlobStore, prefix: str) -> list[Step]:
+    """Give what a checkpoint manager relies on, each to be tried below *prefix*, in this order."""
+
+    def race() -> None:
         for number in range(RACES):
             _race(store, f"{prefix}race-{number}")
-    _compare_clocks(store, clock)
+
+    steps = _object_steps(store, f"{prefix}object")
+    return [*steps, _listing_step(store, prefix), Step(f"{RACES} races of two creations", race)]
 
 
 @contextmanager
-def _probing(store: BlobStore, job: str) -> Iterator[str]:
-    """Give a prefix for probes; what is below it afterwards is removed."""
+def probing(store: BlobStore, job: str) -> Iterator[str]:
+    """
+    Give a prefix for probes; what is below it afterwards is removed.
+
+    Raises:
+        ConfigError: A permission is missing, or what was removed is listed still.
+    """
     prefix = f"{job}.probe-{secrets.token_hex(8)}/"
     keys = [f"{prefix}object", *(f"{prefix}race-{number}" for number in range(RACES))]
     try:
@@ -74,20 +109,41 @@ def _remove_quietly(store: BlobStore, keys: list[str]) -> None:
         return
 
 
-def _try_object(store: BlobStore, key: str) -> None:
+def _object_steps(store: BlobStore, key: str) -> list[Step]:
     body = secrets.token_bytes(256)
-    store.put(key, BytesBody(body))
-    if store.get(key) != body:
-        raise ConfigError(f"{store.where(key)} does not hold what was put there: something in between changes content")
-    if store.get(key, 16, 32) != body[16:48]:
-        raise ConfigError(
-            f"{store.where(key)}: a part was asked for, and something else came: ranged reads do not work"
-        )
-    try:
-        store.get(f"{key}-absent")
-    except StateNotFoundError:
-        return
-    raise ConfigError(f"{store.where(key)}-absent was never made, and can be read: use another store")
+
+    def write() -> None:
+        store.put(key, BytesBody(body))
+
+    def read() -> None:
+        if store.get(key) != body:
+            raise ConfigError(
+                f"{store.where(key)} does not hold what was put there: something in between changes content"
+            )
+
+    def read_part() -> None:
+        if store.get(key, 16, 32) != body[16:48]:
+            raise ConfigError(
+                f"{store.where(key)}: a part was asked for, and something else came: ranged reads do not work"
+            )
+
+    def miss() -> None:
+        try:
+            store.get(f"{key}-absent")
+        except StateNotFoundError:
+            return
+        raise ConfigError(f"{store.where(key)}-absent was never made, and can be read: use another store")
+
+    return [
+        Step("write an object", write),
+        Step("read it", read),
+        Step("read a part of it", read_part),
+        Step("miss what is not there", miss),
+    ]
+
+
+def _listing_step(store: BlobStore, prefix: str) -> Step:
+    return Step("list it", lambda: _try_listing(store, prefix))
 
 
 def _try_listing(store: BlobStore, prefix: str) -> None:
@@ -120,7 +176,8 @@ def _race(store: BlobStore, key: str) -> None:
         )
 
 
-def _compare_clocks(store: BlobStore, clock: Clock) -> None:
+def compare_clocks(store: BlobStore, clock: Clock) -> None:
+    """Raise ConfigError if this machine's clock and the store's are further apart than ``MOST_SKEW_MS``."""
     skew = clock.millis() - store.now()
     if abs(skew) > MOST_SKEW_MS:
         raise ConfigError(

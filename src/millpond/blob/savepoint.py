@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 from attrs import field, frozen
@@ -26,7 +26,7 @@ from millpond.errors import StateCorruptError
 from millpond.formats import record as record_format
 from millpond.formats.digest import Digester, algorithm_of
 from millpond.local import explained, make_folders
-from millpond.records import record_name
+from millpond.records import RecordFolder, record_name
 from millpond.records.pins import PinBoard
 from millpond.spi import Transfers
 
@@ -43,6 +43,20 @@ class TaskPlace:
 
     store: BlobStore
     keys: TaskKeys
+
+
+@frozen
+class DataPlace:
+    """
+    Where one backend keeps one task's objects.
+
+    Attributes:
+        store: The store.
+        prefix: What the keys of its objects begin with, up to the last ``/``.
+    """
+
+    store: BlobStore
+    prefix: str
 
 
 @frozen
@@ -96,23 +110,37 @@ def copy_savepoint(
         StateNotFoundError, StateCorruptError: Something of it is lost; nothing can be opened there.
         ConfigError: *name* pins another checkpoint there.
     """
-    copied = [_copy_data(checkpoint, backend, source, target, copying) for backend in sorted(backends)]
-    _copy_record(checkpoint, name, target)
+    copied = [
+        copy_objects(
+            checkpoint.markers.get(backend, {}).values(),
+            DataPlace(source.store, source.keys.data(backend)),
+            DataPlace(target.store, target.keys.data(backend)),
+            copying,
+        )
+        for backend in sorted(backends)
+    ]
+    keep_record(
+        checkpoint, name, BlobFolder(target.store, target.keys.pins), BlobFolder(target.store, target.keys.records)
+    )
     return Copied(sum(each.objects for each in copied), sum(each.size for each in copied))
 
 
-def _copy_data(checkpoint: Checkpoint, backend: str, source: TaskPlace, target: TaskPlace, copying: Copying) -> Copied:
-    prefix = source.keys.data(backend)
-    markers = set(checkpoint.markers.get(backend, {}).values())
-    read = ManifestReader(source.store, prefix).read_many(markers, copying.transfers)
+def copy_objects(markers: Iterable[str], source: DataPlace, target: DataPlace, copying: Copying) -> Copied:
+    """
+    Copy every object without which *markers* cannot be restored, each piece of it verified on the way.
+
+    Raises:
+        StateNotFoundError, StateCorruptError: Something of it is lost.
+    """
+    read = ManifestReader(source.store, source.prefix).read_many(set(markers), copying.transfers)
     for error in read.lost.values():
         raise error
-    listed = {entry.key.removeprefix(prefix): entry.size for entry in source.store.list(prefix)}
+    listed = {entry.key.removeprefix(source.prefix): entry.size for entry in source.store.list(source.prefix)}
     objects = _objects(read, listed)
     make_folders(copying.scratch)
 
     def copy(each: _Object) -> None:
-        _copy_object(each, source.store, prefix, target.store, target.keys.data(backend), copying)
+        _copy_object(each, source, target, copying)
 
     copying.transfers.map(copy, objects, copying.check)
     return Copied(len(objects), sum(each.size for each in objects))
@@ -138,9 +166,7 @@ def _objects(read: Manifests, listed: Mapping[str, int]) -> list[_Object]:
     ]
 
 
-def _copy_object(
-    each: _Object, source: BlobStore, prefix: str, target: BlobStore, target_prefix: str, copying: Copying
-) -> None:
+def _copy_object(each: _Object, source: DataPlace, target: DataPlace, copying: Copying) -> None:
     path = copying.scratch / f"copy-{secrets.token_hex(8)}"
     try:
         with path.open("xb") as file:
@@ -148,12 +174,12 @@ def _copy_object(
                 copying.check()
                 length = min(PART, each.size - start)
                 with copying.transfers.reserve(length):
-                    data = read_part(source, prefix + each.name, start, length)
+                    data = read_part(source.store, source.prefix + each.name, start, length)
                     with explained("write", path):
                         file.write(data)
         for piece in each.pieces:
-            _verify(path, piece, source.where(prefix + each.name))
-        target.put(target_prefix + each.name, FileBody(path, each.size))
+            _verify(path, piece, source.store.where(source.prefix + each.name))
+        target.store.put(target.prefix + each.name, FileBody(path, each.size))
     finally:
         path.unlink(missing_ok=True)
 
@@ -171,10 +197,15 @@ def _verify(path: Path, piece: tuple[int, int, str], where: str) -> None:
         raise StateCorruptError(f"{where} is damaged: {size} bytes from {start} on have not the digest {digest}")
 
 
-def _copy_record(checkpoint: Checkpoint, name: str, target: TaskPlace) -> None:
+def keep_record(checkpoint: Checkpoint, name: str, pins: RecordFolder, records: RecordFolder) -> None:
+    """
+    Keep *checkpoint* as the pin *name*, and as the first record where there is none; the same again is fine.
+
+    Raises:
+        ConfigError: *name* pins another checkpoint there.
+    """
     data = record_format.encode_checkpoint(checkpoint)
     task = checkpoint.claim.task if checkpoint.claim is not None else ""
-    PinBoard(task, BlobFolder(target.store, target.keys.pins)).put(name, checkpoint.id, data)
-    records = BlobFolder(target.store, target.keys.records)
+    PinBoard(task, pins).put(name, checkpoint.id, data)
     if not records.names():
         records.create(record_name(1), data)
