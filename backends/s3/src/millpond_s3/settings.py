@@ -80,8 +80,8 @@ class S3Settings:
         batch_delete: Remove up to a thousand objects with one request. False: one by one, for servers that cannot.
         multipart_above: A larger object goes in parts.
         part_size: Of such an object; it grows where ten thousand parts would not do.
-        connections: Kept open, and parts of large objects on their way, at once. None: two for each of the job's
-            transfer threads.
+        connections: How many parts of large objects are on their way at once; twice as many connections are kept open.
+            None: as many as the job has transfer threads.
         attempts: The SDK's, for each request, with growing delays.
         connect_timeout: For a connection.
         read_timeout: For the next byte of an answer.
@@ -108,7 +108,7 @@ class S3Settings:
     checksums: bool = False
     batch_delete: bool = True
     multipart_above: Size = field(default=Size(64 * MIB))
-    part_size: Size = field(default=Size(16 * MIB))
+    part_size: Size = field(default=Size(32 * MIB))
     connections: int | None = field(default=None)
     attempts: int = field(default=5)
     connect_timeout: timedelta = field(default=timedelta(seconds=5))

@@ -36,8 +36,8 @@ class S3Store(BlobStore):
 
     def __init__(self, settings: S3Settings, threads: int = 8) -> None:
         """Keep what is given; *threads* is how many callers there are at once."""
-        self._settings, self._parts_at_once = settings, settings.connections or 2 * threads
-        self._connection: Connection | None = connect(settings, self._parts_at_once)
+        self._settings, self._parts_at_once = settings, settings.connections or threads
+        self._connection: Connection | None = connect(settings, 2 * self._parts_at_once)
         self._lock = threading.Lock()
         self._pool: TransferPool | None = None
         self._versioned: bool | None = False if settings.versions == "keep" else None
