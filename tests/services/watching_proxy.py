@@ -173,7 +173,8 @@ class _Handler(BaseHTTPRequestHandler):
         given = {
             name: value for name, value in headers.items() if name.lower() not in ("content-length", "date", "server")
         }
-        length = headers.get("Content-Length", str(len(data))) if self.command == "HEAD" else str(len(data))
+        stated = next((value for name, value in headers.items() if name.lower() == "content-length"), str(len(data)))
+        length = stated if self.command == "HEAD" else str(len(data))
         with suppress(OSError):  # the client may have gone
             self.send_response(status)
             for name, value in {**given, "Content-Length": length}.items():

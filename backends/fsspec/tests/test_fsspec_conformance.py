@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from threading import Barrier
 from typing import Any, ClassVar
@@ -66,27 +67,35 @@ class Placed:
     def side_door(self, folder: Path) -> SideDoor:
         if self.place == "file":
             return FolderDoor(folder / "objects")
-        settings = self.settings(folder)
-        return StoreDoor(open_store(settings["url"], settings.get("options"), prefix=settings.get("prefix", "")))
+        return StoreDoor(self.settings(folder))
 
 
 class StoreDoor(SideDoor):
-    """The objects below a place, by another instance of the store."""
+    """The objects below a place, by another instance of the store for each look, so that none is left open."""
 
-    def __init__(self, store: BlobStore) -> None:
-        self._store = store
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self._settings = settings
 
     def names(self) -> Sequence[str]:
-        return [entry.key for entry in self._store.list("")]
+        with closing(opened(self._settings)) as store:
+            return [entry.key for entry in store.list("")]
 
     def read(self, name: str) -> bytes:
-        return self._store.get(name)
+        with closing(opened(self._settings)) as store:
+            return store.get(name)
 
     def write(self, name: str, data: bytes) -> None:
-        self._store.put(name, BytesBody(data))
+        with closing(opened(self._settings)) as store:
+            store.put(name, BytesBody(data))
 
     def delete(self, name: str) -> None:
-        self._store.delete([name])
+        with closing(opened(self._settings)) as store:
+            store.delete([name])
+
+
+def opened(settings: dict[str, Any]) -> BlobStore:
+    """Open the store that *settings* name."""
+    return open_store(settings["url"], settings.get("options"), prefix=settings.get("prefix", ""), timeout_s=60)
 
 
 class StoreCases(Placed, BlobSuite):
@@ -95,8 +104,7 @@ class StoreCases(Placed, BlobSuite):
     __test__ = False
 
     def make(self, folder: Path) -> BlobStore:
-        settings = self.settings(folder)
-        return open_store(settings["url"], settings.get("options"), prefix=settings.get("prefix", ""), timeout_s=60)
+        return opened(self.settings(folder))
 
 
 class BackendCases(Placed, BackendSuite):

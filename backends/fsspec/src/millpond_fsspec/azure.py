@@ -16,6 +16,7 @@ from millpond_fsspec.remote import RemoteStore
 from millpond_fsspec.walking import UNFINISHED
 
 _PARALLEL = 4
+_FIRST_BACKOFF_S = 1
 _WHOLE = 8 << 20  # a larger body goes in blocks
 
 
@@ -37,9 +38,14 @@ class AzureStore(RemoteStore):
 
     def _connect(self) -> Any:
         fs = self.place.make()
-        settings = getattr(fs.service_client, "_config", None)
+        client = fs.service_client
+        settings = getattr(client, "_config", None)
         if settings is not None and hasattr(settings, "max_single_put_size"):  # 64 MiB otherwise, all of it in memory
             settings.max_single_put_size = _WHOLE
+        # adlfs passes no retry settings on, and the SDK's first repetition comes after 15 s: a commit would be late.
+        for policy in getattr(getattr(client, "_pipeline", None), "_impl_policies", ()):
+            if hasattr(policy, "initial_backoff"):
+                policy.initial_backoff = _FIRST_BACKOFF_S
         return fs
 
     def _disconnect(self, fs: Any) -> None:

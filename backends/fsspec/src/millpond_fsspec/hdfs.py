@@ -119,18 +119,21 @@ class HdfsStore(FsspecStore):
 
     def _get(self, fs: Any, key: str, start: int, length: int | None) -> bytes:
         if length == 0:
-            self._call(fs, "get", "GETFILESTATUS", key)
+            self._size(fs, key)
             return b""
-        wanted = {} if length is None else {"length": length}
         try:
-            answer = self._call(fs, "get", "OPEN", key, offset=start, **wanted)
+            return self._open(fs, key, start, length)
         except HdfsError as error:
-            # The namenode refuses an offset at or beyond the end; an empty file has no other.
+            # An offset beyond the end is refused, and so is that of an empty file.
             if error.status_code == 404 or start < self._size(fs, key):
                 raise
             return b""
+
+    def _open(self, fs: Any, key: str, start: int, length: int | None) -> bytes:
+        wanted = {} if length is None else {"length": length}
+        answer = self._call(fs, "get", "OPEN", key, offset=start, **wanted)
         if "Location" in answer.headers:
-            answer = fs.session.get(fs._apply_proxy(answer.headers["Location"]))  # noqa: SLF001
+            answer = fs.session.get(fs._apply_proxy(answer.headers["Location"]))  # noqa: SLF001 - it has no public name
             _raise_for(answer)
         return bytes(answer.content)
 

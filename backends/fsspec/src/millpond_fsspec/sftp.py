@@ -79,15 +79,11 @@ class SftpStore(FsspecStore):
                 fs.ftp.stat(folder)
 
     def _get(self, fs: Any, key: str, start: int, length: int | None) -> bytes:
-        path = self.place.path(key)
-        try:
-            opened = fs.ftp.open(path, "rb")
-        except OSError:  # for a folder the server says "Failure"
-            if S_ISDIR(fs.ftp.stat(path).st_mode):
-                raise FileNotFoundError(key) from None
-            raise
-        with opened as file:
-            size = file.stat().st_size or 0
+        with fs.ftp.open(self.place.path(key), "rb") as file:
+            facts = file.stat()
+            if S_ISDIR(facts.st_mode):  # it can be opened, and not read
+                raise FileNotFoundError(key)
+            size = facts.st_size or 0
             end = size if length is None else min(size, start + length)
             if start >= end:
                 return b""
