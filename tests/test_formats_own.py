@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,6 +32,7 @@ CHECKPOINT = Checkpoint(
     parent=CheckpointId(1_700_000_000_000, 1),
     layout=Layout(("Partition 0", "Partition 1"), "murmur2"),
     images={"delays": "1700000000123-456789-00112233445566778899aabbccddeeff"},
+    properties={name: {"key": "str", "value": "json", "expiring": "no"} for name in ("delays", "routes")},
 )
 MANIFEST = ImageManifest(
     "delays",
@@ -160,6 +162,7 @@ checkpoints = st.builds(
     parent=st.none() | ids,
     layout=st.none() | st.builds(Layout, st.lists(st.text(), max_size=3), st.text()),
     images=st.dictionaries(st.text(), st.text(), max_size=3),
+    properties=st.dictionaries(st.text(), st.dictionaries(st.text(), st.text(), max_size=2), max_size=3),
 )
 
 
@@ -168,6 +171,15 @@ def test_a_checkpoint_comes_back(checkpoint: Checkpoint) -> None:
     """Whatever a checkpoint holds, its V2 and its record give it back."""
     assert checkpoint_v2.decode(checkpoint_v2.encode(checkpoint)) == checkpoint
     assert record.decode(record.encode_checkpoint(checkpoint)) == CheckpointRecord(checkpoint)
+
+
+def test_stores_with_the_same_rules_cost_their_names() -> None:
+    """A record says once by which rules stores are written, however many have them and whoever made the mappings."""
+    rules = [{"key": "str", "value": "json"} for _ in range(1000)]
+    many = evolve(CHECKPOINT, properties={f"store-{number}": said for number, said in enumerate(rules)})
+
+    assert checkpoint_v2.encode(many).count(b'"json"') == 1
+    assert checkpoint_v2.decode(checkpoint_v2.encode(many)) == many
 
 
 @given(claims, st.integers(0, 1 << 60))

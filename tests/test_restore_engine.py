@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from datetime import timedelta
 
 import pytest
 from engines import (
@@ -245,6 +246,29 @@ def test_another_serde_is_a_mistake_of_the_configuration(disks, wiped):
 
     with pytest.raises(ConfigError, match=r"stores\.[ab]\.value"):
         disks.open()
+
+
+def test_another_serde_is_noticed_where_records_are_written_back(rig):
+    """A backend that keeps keys and values has no manifest: the checkpoint says by which rules they were written."""
+    committed(rig, 1)
+    rig.state = "another disk"
+    rig.value = "str"
+
+    with pytest.raises(ConfigError, match=r"stores\.[ab]\.value"):
+        rig.open()
+
+    rig.value = "json"
+    assert expected(1) == rig.restored()
+
+
+def test_a_time_to_live_that_is_added_later_is_noticed(rig):
+    """The values were written without an end: they are not read as if they had one, and the mend names the setting."""
+    committed(rig, 1)
+    rig.state = "another disk"
+    rig.changes = {"a": {"ttl": timedelta(hours=1)}}
+
+    with pytest.raises(ConfigError, match=r"set stores\.a\.ttl back"):
+        rig.open()
 
 
 def test_another_layout_is_a_mistake_of_the_configuration(disks):

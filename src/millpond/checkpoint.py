@@ -24,6 +24,16 @@ def _frozen_markers(markers: Mapping[str, Markers]) -> Mapping[str, Markers]:
     return MappingProxyType({backend: _frozen_strings(stores) for backend, stores in markers.items()})
 
 
+def _frozen_properties(properties: Mapping[str, Mapping[str, str]]) -> Mapping[str, Mapping[str, str]]:
+    """Freeze *properties*; what is read-only already is shared, since a thousand stores mostly say the same."""
+    return MappingProxyType(
+        {
+            store: said if isinstance(said, MappingProxyType) else _frozen_strings(said)
+            for store, said in properties.items()
+        }
+    )
+
+
 def _frozen_names(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(names)
 
@@ -142,6 +152,7 @@ class Checkpoint:
         parent: The checkpoint whose state this one builds on; None for the first.
         layout: The job's layout as its writer knew it; None where it was not stated.
         images: Store to ``"<id>-<writer>"`` of the commit that last changed it.
+        properties: Store to the rules by which its bytes are written, e.g. its serdes: a restore by others is refused.
     """
 
     id: CheckpointId
@@ -151,3 +162,4 @@ class Checkpoint:
     parent: CheckpointId | None = None
     layout: Layout | None = None
     images: Markers = field(converter=_frozen_strings, factory=dict)
+    properties: Mapping[str, Mapping[str, str]] = field(converter=_frozen_properties, factory=dict)

@@ -269,6 +269,18 @@ def test_another_serde_is_refused(job: tuple[Path, list[str]]):
         pass
 
 
+def test_a_plan_says_that_another_serde_is_refused(job: tuple[Path, list[str]]):
+    """What a restore would refuse is no possible plan, and the reason is the restore's."""
+    config, _ = job
+    config.write_text(config.read_text().replace('key = "str"', 'key = "json"'))
+
+    with JobReader(config) as reader:
+        plan = explain(reader, "EWR")
+
+    assert not plan.possible
+    assert ["written with key = 'str'" in store.reason for store in plan.stores if store.source is None] == [True]
+
+
 # Damage
 
 

@@ -345,6 +345,7 @@ class CommitEngine:
             parent=None if last is None else last.id,
             layout=self._task.job.layout,
             images=images,
+            properties={name: said for name, said in self._task.properties.items() if name in self._stores},
         )
 
     # ------------------------------------------------------------------------------------------- after the commit point

@@ -66,7 +66,7 @@ class CommitTask:
         manager: Keeps the records.
         backups: The backends.
         directory: The task's directories.
-        properties: For each store, what its manifest says besides.
+        properties: For each store, what its manifest and its checkpoints say besides.
         apply_lane: Applies runs and makes images.
         commit_lane: Does all the rest of a commit.
         uploads: Serves the backends of one commit side by side.

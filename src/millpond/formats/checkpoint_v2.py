@@ -3,7 +3,7 @@ Checkpoint V2: Samza's bytes, with our additions in one property that Samza igno
 
 ``{"checkpoint-id":…,"input-offsets":{"system.stream.partition":…},"state-checkpoint-markers":{…},"version":2}``, and
 behind ``version``, only if there is something to add, ``"millpond"``: an object with its own version, claim, parent,
-layout, images, the offsets that a dotted key cannot hold, and at last the digest of all bytes before it.
+layout, images, properties, the offsets that a dotted key cannot hold, and at last the digest of all bytes before it.
 ``docs/formats.md`` has it byte by byte.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 import msgspec
 
@@ -46,12 +47,20 @@ class _Offset(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     offset: str
 
 
+class _Rules(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """What several stores have in common, once for all of them."""
+
+    properties: dict[str, str]
+    stores: list[str]
+
+
 class _Additions(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     version: int
     claim: _Claim | None = None
     parent: str | None = None
     layout: _Layout | None = None
     images: dict[str, str] = {}
+    properties: list[_Rules] = []
     offsets: list[_Offset] = []
     digest: str = ""
 
@@ -140,9 +149,23 @@ def _additions(checkpoint: Checkpoint, others: list[_Offset]) -> dict[str, objec
         found["layout"] = {"tasks": list(layout.tasks), "partitioner": layout.partitioner}
     if checkpoint.images:
         found["images"] = dict(checkpoint.images)
+    if checkpoint.properties:
+        found["properties"] = _grouped(checkpoint.properties)
     if others:
         found["offsets"] = [list(msgspec.structs.astuple(other)) for other in others]
     return {"version": _VERSION, **found} if found else None
+
+
+def _grouped(properties: Mapping[str, Mapping[str, str]]) -> list[object]:
+    """Give each set of properties that occurs, with the stores that have it."""
+    stores_of: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    seen: dict[int, list[str]] = {}  # most stores share the very object
+    for store, said in properties.items():
+        stores = seen.get(id(said))
+        if stores is None:
+            stores = seen[id(said)] = stores_of.setdefault(tuple(sorted(said.items())), [])
+        stores.append(store)
+    return [[dict(said), stores] for said, stores in stores_of.items()]
 
 
 def decode(data: bytes) -> Checkpoint:
@@ -210,7 +233,13 @@ def _checkpoint(
         parent=None if additions.parent is None else _parse_id(additions.parent),
         layout=None if layout is None else Layout(tuple(layout.tasks), layout.partitioner),
         images=additions.images,
+        properties=_ungrouped(additions.properties),
     )
+
+
+def _ungrouped(groups: Iterable[_Rules]) -> dict[str, Mapping[str, str]]:
+    shared = ((MappingProxyType(group.properties), group.stores) for group in groups)
+    return {store: said for said, stores in shared for store in stores}
 
 
 def _parse_id(text: str) -> CheckpointId:

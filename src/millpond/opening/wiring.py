@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
+
 from millpond.commit import CommitPolicy
 from millpond.config import JobConfig, StoreConfig
 from millpond.restore import RestorePolicy
@@ -28,9 +32,15 @@ def _wants(config: JobConfig, store: StoreConfig) -> StoreWants:
     return StoreWants(store.name, restore, store.ephemeral)
 
 
-def properties(store: StoreConfig) -> dict[str, str]:
-    """Give what a store's manifest says besides: by which rules its bytes are to be read."""
-    return {"key": store.key, "value": store.value, "expiring": "no" if store.ttl is None else "yes"}
+def properties(store: StoreConfig) -> Mapping[str, str]:
+    """Give by which rules a store's bytes are to be read, as its manifest and its checkpoints say it."""
+    return _properties(store.key, store.value, store.ttl is not None)
+
+
+@cache
+def _properties(key: str, value: str, expires: bool) -> Mapping[str, str]:
+    """Give the same object to all stores that say the same: a checkpoint then has it once for a thousand."""
+    return MappingProxyType({"key": key, "value": value, "expiring": "yes" if expires else "no"})
 
 
 def restore_policy(config: JobConfig) -> RestorePolicy:

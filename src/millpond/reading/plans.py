@@ -11,9 +11,10 @@ from millpond.checkpoint import Checkpoint
 from millpond.config import BackendConfig, StoreConfig
 from millpond.errors import ConfigError, StateCorruptError, StateNotFoundError
 from millpond.local import ReadOnlyTaskDirectory
+from millpond.opening import properties
 from millpond.reading.job import JobReader
 from millpond.reading.verify import LOCAL, with_markers
-from millpond.restore.plan import StoreWants, plan_restore, refuse_other_layout
+from millpond.restore.plan import StoreWants, plan_restore, refuse_other_layout, refuse_other_rules
 
 Verdict = Literal["first", "fallback", "rejected"]
 
@@ -128,6 +129,8 @@ def _explain_store(
     names = {backend.marker_key: backend.name for backend in backends.values()}
     try:
         (plan,) = plan_restore(checkpoint, [wants], {store.name: usable}, names).stores
+        if not plan.new:
+            refuse_other_rules(store.name, checkpoint.properties.get(store.name, {}), properties(store))
     except (ConfigError, StateNotFoundError) as error:
         return ExplainedStore(store.name, None, str(error), _candidates(checkpoint, store, local, backends))
     if plan.new:

@@ -35,7 +35,6 @@ from millpond.events import (
     StoreIsNew,
     StoreRestored,
 )
-from millpond.formats.manifest import ImageManifest
 from millpond.lanes import Workers
 from millpond.local import TaskDirectory
 from millpond.patience import Asking, directly
@@ -48,6 +47,7 @@ from millpond.restore.plan import (
     older_than,
     plan_restore,
     refuse_other_layout,
+    refuse_other_rules,
     v1_turned,
 )
 from millpond.restore.target import StoreTarget
@@ -259,7 +259,11 @@ class RestoreEngine:
                 found = {source.key: self._v1_markers(source, checkpoint) for source in task.sources}
                 checkpoint = v1_turned(checkpoint, {key: markers for key, markers in found.items() if markers})
         local = {store.spec.name: task.directory.image_names(store.spec.name) for store in task.stores}
-        return plan_restore(checkpoint, [store.wants for store in task.stores], local, task.backends)
+        plan = plan_restore(checkpoint, [store.wants for store in task.stores], local, task.backends)
+        if checkpoint is not None:
+            for name in (store.store for store in plan.stores if not store.new):
+                self._check_properties(name, checkpoint.properties.get(name, {}))
+        return plan
 
     def _v1_markers(self, source: Source, checkpoint: Checkpoint) -> Mapping[str, str]:
         doing = f"backend {source.name!r} looks for its markers among the offsets"
@@ -343,7 +347,7 @@ class RestoreEngine:
             self._fail_over(store.store, "local", store.sources[0][0], error)
             self.quarantine(store.store, store.image, error)
             return None
-        self._check_properties(store.store, manifest)
+        self._check_properties(store.store, manifest.properties)
         return Image(store.store, store.image, directory.image(store.store, store.image), manifest.files)
 
     def quarantine(self, store: str, image: str, error: StateCorruptError) -> None:
@@ -401,7 +405,7 @@ class RestoreEngine:
             _called(source, target)
             self._check()
             if target.adopted is not None:
-                self._check_properties(store, target.adopted)
+                self._check_properties(store, target.adopted.properties)
             reached("restore.store-filled")
             return target.finish(self._sealing(), made, configured.properties)
         except Exception as error:
@@ -445,16 +449,8 @@ class RestoreEngine:
             found += [FileEntry(each.name, image / each.name, each.size, each.digest) for each in manifest.files]
         return found
 
-    def _check_properties(self, store: str, manifest: ImageManifest) -> None:
-        """Refuse a store whose bytes would be read by other rules than those by which they were written."""
-        wanted = self._store(store).properties
-        for name in sorted(wanted.keys() & manifest.properties.keys()):
-            if wanted[name] != manifest.properties[name]:
-                raise ConfigError(
-                    f"store {store!r}: its state was written with {name} = {manifest.properties[name]!r}, and the "
-                    f"configuration says {wanted[name]!r}; set stores.{store}.{name} back, or give the store a new "
-                    f"name and fill it anew"
-                )
+    def _check_properties(self, store: str, written: Mapping[str, str]) -> None:
+        refuse_other_rules(store, written, self._store(store).properties)
 
     # ----------------------------------------------------------------------------------------------- all else
 

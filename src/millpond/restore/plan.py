@@ -160,6 +160,23 @@ def refuse_other_layout(recorded: Layout | None, configured: Layout | None, task
     )
 
 
+def refuse_other_rules(store: str, written: Mapping[str, str], configured: Mapping[str, str]) -> None:
+    """
+    Check that a store's bytes would be read by the rules by which they were *written*.
+
+    Raises:
+        ConfigError: They would not.
+    """
+    for name in sorted(written.keys() & configured.keys()):
+        if written[name] != configured[name]:
+            setting = "ttl" if name == "expiring" else name
+            raise ConfigError(
+                f"store {store!r}: its state was written with {name} = {written[name]!r}, and the configuration says "
+                f"{configured[name]!r}; set stores.{store}.{setting} back, or give the store a new name and fill it "
+                f"anew"
+            )
+
+
 def v1_turned(checkpoint: Checkpoint, found: Mapping[str, Markers]) -> Checkpoint:
     """Give a V1 *checkpoint* with the markers that were *found* among its offsets, by marker key."""
     return Checkpoint(id=checkpoint.id, offsets=checkpoint.offsets, markers={**checkpoint.markers, **found})
