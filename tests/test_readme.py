@@ -7,6 +7,8 @@ import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
+
 import millpond
 
 ROOT = Path(__file__).parents[1]
@@ -70,3 +72,41 @@ def test_the_example_backend_restores_on_an_empty_disk(tmp_path: Path, monkeypat
     with millpond.open_job(config("two")) as job, job.open_task("t") as task:
         assert 4 == task.store("counts")["n"]
     assert 2 == len(list((tmp_path / "db").rglob("*.db")))
+
+
+@pytest.mark.parametrize(
+    "holding", ["for offset, user in read_after", "async for offset, user"], ids=["thread", "loop"]
+)
+def test_the_hosts_in_the_guide_run(tmp_path: Path, monkeypatch, holding: str) -> None:
+    """Both loops of the guide work as pasted, twice in a row, and count every record once."""
+    (tmp_path / "job.toml").write_text(
+        f"""
+        job = {{ name = "guide", state_dir = "{tmp_path}/state" }}
+        checkpoint = {{ manager = "directory", path = "{tmp_path}/records" }}
+        backends.disk = {{ type = "rocksdb-local", path = "{tmp_path}/images" }}
+        stores.counts = {{ engine = "memory", key = "str", value = "json" }}
+        """
+    )
+    monkeypatch.chdir(tmp_path)
+    guide = (ROOT / "docs" / "host.md").read_text()
+    code = next(piece.split("```")[0] for piece in guide.split("```python\n")[1:] if holding in piece)
+
+    class Records:
+        """Ten more records each time, for `for` and for `async for`."""
+
+        def __init__(self, last: str | None) -> None:
+            begin = 0 if last is None else int(last) + 1
+            self.left = [(number, "ann") for number in range(begin, begin + 10)]
+
+        def __iter__(self):
+            return iter(self.left)
+
+        async def __aiter__(self):
+            for record in self.left:
+                yield record
+
+    for _ in range(2):
+        exec(code, {"read_after": Records})
+
+    with millpond.open_job("job.toml") as job, job.open_task("Partition 0") as task:
+        assert 20 == task.store("counts")["ann"]
