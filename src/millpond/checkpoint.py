@@ -26,6 +26,8 @@ def _frozen_markers(markers: Mapping[str, Markers]) -> Mapping[str, Markers]:
 
 def _frozen_properties(properties: Mapping[str, Mapping[str, str]]) -> Mapping[str, Mapping[str, str]]:
     """Freeze *properties*; what is read-only already is shared, since a thousand stores mostly say the same."""
+    if set(map(type, properties.values())) == {MappingProxyType}:
+        return MappingProxyType(dict(properties))
     return MappingProxyType(
         {
             store: said if isinstance(said, MappingProxyType) else _frozen_strings(said)

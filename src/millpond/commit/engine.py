@@ -67,6 +67,7 @@ class CommitEngine:
         self._task = task
         self._policy = policy
         self._stores = {store.name: store for store in stores}
+        self._properties = {name: said for name, said in task.properties.items() if name in self._stores}
         self._imaging = Imaging(task, policy, self._stores)
         self._backing = Backing(task, policy, self._stores)
         self._point = CommitPoint(task, newest)
@@ -345,7 +346,7 @@ class CommitEngine:
             parent=None if last is None else last.id,
             layout=self._task.job.layout,
             images=images,
-            properties={name: said for name, said in self._task.properties.items() if name in self._stores},
+            properties=self._properties,
         )
 
     # ------------------------------------------------------------------------------------------- after the commit point

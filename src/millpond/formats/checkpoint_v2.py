@@ -158,6 +158,8 @@ def _additions(checkpoint: Checkpoint, others: list[_Offset]) -> dict[str, objec
 
 def _grouped(properties: Mapping[str, Mapping[str, str]]) -> list[object]:
     """Give each set of properties that occurs, with the stores that have it."""
+    if len(set(map(id, properties.values()))) == 1:
+        return [[dict(next(iter(properties.values()))), list(properties)]]
     stores_of: dict[tuple[tuple[str, str], ...], list[str]] = {}
     seen: dict[int, list[str]] = {}  # most stores share the very object
     for store, said in properties.items():
