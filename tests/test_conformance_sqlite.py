@@ -6,8 +6,9 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
-from millpond.testing import BackendSuite, FolderDoor, Profile
+from millpond.testing import BackendSuite, FolderDoor, Level, Profile, check_table
 
+PAGE = Path(__file__).parents[1] / "docs" / "backend-guide.md"
 EXAMPLE = Path(__file__).parents[1] / "examples" / "custom_backend" / "sqlite_backend.py"
 
 
@@ -40,6 +41,14 @@ class TestSqliteBackend(BackendSuite):
 
     def side_door(self, folder: Path) -> FolderDoor:
         return FolderDoor(folder)
+
+    def test_its_table_is_fresh(self, tmp_path: Path):
+        """The table in the guide is what this run found."""
+        check_table(PAGE, self.report(tmp_path))
+
+    def test_it_keeps_the_core(self, tmp_path: Path):
+        """What the example leaves out is none of the core."""
+        assert Level.CORE is self.report(tmp_path).level
 
 
 def test_the_example_is_short():

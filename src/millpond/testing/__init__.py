@@ -9,6 +9,7 @@ from millpond.testing.kit.engine_suite import EngineSuite
 from millpond.testing.kit.manager_suite import CheckpointsSuite
 from millpond.testing.kit.report import Outcome, Report, Result
 from millpond.testing.kit.suite import Suite
+from millpond.testing.kit.tables import check_table
 
 __all__ = [
     "BackendSuite",
@@ -23,4 +24,5 @@ __all__ = [
     "Result",
     "SideDoor",
     "Suite",
+    "check_table",
 ]

@@ -43,7 +43,7 @@ class ChildRecipe:
         """Start a child that calls ``module:function`` of the kit with the suite, the folder and *arguments*."""
         told = {"suite": self.suite, "folder": str(self.folder), "function": function, "arguments": arguments}
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        child = subprocess.Popen(
+        child = subprocess.Popen(  # noqa: S603 - our own interpreter, our own code
             [sys.executable, "-c", _CODE],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -64,19 +64,21 @@ class Report:
         kind: Its role: ``backend``, ``checkpoints``, ``engine`` or ``blob``.
         features: What it declares.
         results: One for each case, in order.
+        tried: The level whose cases were tried.
     """
 
     name: str
     kind: str
     features: Mapping[str, bool]
     results: Sequence[Result] = field(converter=_as_tuple)
+    tried: Level = Level.FULL
 
     @property
     def level(self) -> Level | None:
         """The level that the plugin keeps; None: not even core."""
         if self._broken(Level.CORE):
             return None
-        return Level.CORE if self._broken(Level.FULL) else Level.FULL
+        return Level.CORE if self.tried is Level.CORE or self._broken(Level.FULL) else Level.FULL
 
     def _broken(self, level: Level) -> bool:
         return any(each.level is level and each.outcome in _BROKEN for each in self.results)
@@ -91,6 +93,7 @@ class Report:
             "name": self.name,
             "kind": self.kind,
             "level": None if self.level is None else str(self.level),
+            "tried": str(self.tried),
             "features": dict(self.features),
             "cases": [
                 {

@@ -82,7 +82,9 @@ class Suite(Generic[B]):
             with tempfile.TemporaryDirectory(prefix="millpond-kit-") as made:
                 return self.report(Path(made), level)
         results = list(self.results(folder, level))
-        return Report(self.name or type(self).__name__, self.kind, self.features(_made(folder / "features")), results)
+        return Report(
+            self.name or type(self).__name__, self.kind, self.features(_made(folder / "features")), results, level
+        )
 
 
 def _made(folder: Path) -> Path:

@@ -1,0 +1,174 @@
+"""`millpond conform`: plugins by name, by class and by suite, its output and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from millpond.cli import main
+from millpond.testing.kit.named import suite_of
+
+ROOT = Path(__file__).parents[1]
+EXAMPLE = ROOT / "examples" / "custom_backend" / "sqlite_backend.py"
+GUIDE = ROOT / "docs" / "backend-guide.md"
+
+SUITE = """
+from millpond.memory import MemoryBackend, MemoryBackendConfig
+from millpond.testing import BackendSuite, Profile
+from millpond.testing.kit.contract import Cases, Level
+
+few = ("init.first", "upload.markers", "upload.survives-kill", "damage.missing", "restore.progress")
+
+
+class Few(BackendSuite):
+    cases = Cases({id: BackendSuite.cases.by_id[id] for id in few})
+
+    def make(self, folder):
+        return MemoryBackend("main", MemoryBackendConfig())
+
+
+class Silent(MemoryBackend):
+    def restore_manager(self, task, stores):
+        manager = super().restore_manager(task, stores)
+        restore = manager.restore
+
+        def silent(target):
+            target.progress = lambda **done: None
+            restore(target)
+
+        manager.restore = silent
+        return manager
+
+
+class Fails(Few):
+    def make(self, folder):
+        return Silent("main", MemoryBackendConfig())
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Run the command in a folder that holds the module ``suites_of_conform``."""
+    (tmp_path / "suites_of_conform.py").write_text(SUITE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield lambda *arguments: CliRunner().invoke(main, ["conform", *arguments])
+    sys.modules.pop("suites_of_conform", None)
+    sys.modules.pop("sqlite_backend", None)
+
+
+def test_a_suite_that_holds_ends_with_0(run):
+    """What is not declared or not shown is told, and is no failure."""
+    said: Result = run("suites_of_conform:Few")
+
+    assert 0 == said.exit_code, said.output
+    assert "not declared: upload.survives-kill" in said.output
+    assert "not shown: damage.missing (there is no side door)" in said.output
+    assert "Few (backend): level full; 3 passed" in said.output
+
+
+def test_a_broken_contract_ends_with_1(run):
+    """What is broken is told with its sentence; at the level that it is none of, the code is 0."""
+    said = run("suites_of_conform:Fails")
+
+    assert 1 == said.exit_code
+    assert "FAILED: restore.progress: restore reports no progress\n  broken: progress:" in said.output
+    assert "level core" in said.output
+    assert 0 == run("suites_of_conform:Fails", "--level", "core").exit_code
+
+
+def test_json_has_every_case(run):
+    """The JSON is the report, and standard output holds nothing else."""
+    told = json.loads(run("suites_of_conform:Fails", "--json").stdout)
+
+    assert "core" == told["level"]
+    assert ["passed", "passed", "not declared", "failed", "not shown"] == [
+        case["outcome"] for case in sorted(told["cases"], key=lambda case: case["id"] == "damage.missing")
+    ]
+
+
+def test_markdown_is_the_table(run):
+    """The Markdown is what a README holds."""
+    assert run("suites_of_conform:Few", "--markdown").stdout.startswith(
+        "Level reached: **full**; declared: point_in_time"
+    )
+
+
+def test_wrong_usage_ends_with_2(run, tmp_path: Path):
+    """An unknown plugin, settings that do not fit and a file that cannot be read are told, with code 2."""
+    (tmp_path / "wrong.toml").write_text('pth = "x"\n')
+    for arguments, text in [
+        (("nothing-of-that-name",), "unknown"),
+        (("no_such_module:X",), "cannot be imported"),
+        (("directory", "--kind", "checkpoints", "-c", "wrong.toml"), "pth"),
+        (("memory", "-c", "missing.toml"), "missing.toml cannot be read"),
+        (("memory", "--kind", "tree"), "tree"),
+    ]:
+        said = run(*arguments)
+        assert 2 == said.exit_code, (arguments, said.output)
+        assert text in said.output
+
+
+def test_a_name_is_enough(tmp_path: Path):
+    """An installed plugin gets a folder for each path among its settings; its cases reach it in a child process too."""
+    suite = suite_of("rocksdb-local", table={"grace": "5m"})
+
+    for id in ("upload.survives-kill", "damage.flipped-bit"):
+        assert "passed" == suite.run_case(suite.cases.by_id[id], tmp_path).outcome
+    assert "checkpoints" == suite_of("directory").kind
+    assert "engine" == suite_of("rocksdb").kind
+    assert "backend" == suite_of("memory").kind
+
+
+def test_settings_may_name_the_folder(tmp_path: Path):
+    """``{folder}`` in a setting is where one case keeps its data, and the side door looks there."""
+    suite = suite_of("directory", "checkpoints", {"path": "{folder}/deep"})
+
+    assert "passed" == suite.run_case(suite.cases.by_id["damage.raises"], tmp_path).outcome
+    assert list(tmp_path.glob("damage.raises/kept/deep/kit-*"))
+
+
+def blocks(language: str) -> list[str]:
+    """Give the guide's blocks of code."""
+    return re.findall(rf"```{language}\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+
+
+def test_the_guide_is_the_example():
+    """Every line of the example but its imports stands in the guide, and the guide's code in the example."""
+    *pieces, proof = blocks("python")
+    example = EXAMPLE.read_text()
+
+    assert "class TestSqliteBackend(BackendSuite)" in proof
+    assert [] == [piece for piece in pieces if piece not in example]
+    told = {line for piece in pieces for line in piece.splitlines()}
+    body = example[example.index("@frozen") :]
+    assert [] == [line for line in body.splitlines() if line.strip() and line not in told]
+
+
+def test_the_guide_runs(tmp_path: Path):
+    """The guide's example and its proof, pasted into two files, are green in a pytest of their own."""
+    (tmp_path / "sqlite_backend.py").write_text(EXAMPLE.read_text())
+    proof = "from sqlite_backend import SqliteBackend, SqliteConfig\n" + blocks("python")[-1]
+    (tmp_path / "test_sqlite_backend.py").write_text(proof)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "roundtrip or zombie or survives"]
+    said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=110, check=False)
+
+    assert 0 == said.returncode, said.stdout
+    assert re.search(r"\d+ passed", said.stdout)
+
+
+def test_the_guides_command_runs(run, tmp_path: Path):
+    """What the guide says to type ends with 0 in the folder of the example: it keeps the core."""
+    (tmp_path / "sqlite_backend.py").write_text(EXAMPLE.read_text())
+    (command,) = [line for line in GUIDE.read_text().splitlines() if line.startswith("$ millpond conform")]
+
+    said = run(*command.split()[3:])
+
+    assert 0 == said.exit_code, said.output
+    assert "(backend): level core; " in said.output
