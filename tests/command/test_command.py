@@ -124,6 +124,7 @@ def test_the_configuration_is_named_or_found(still_job: tuple[Path, list[str]], 
     assert 2 == missing.exit_code
     assert "there is no file job.toml" in missing.stderr
     assert "MILLPOND_CONFIG" in missing.stderr
+    assert f"{config.parent} is a folder" in run("config", "check", "-c", config.parent).stderr
 
 
 def test_config_check_reports_every_problem(tmp_path: Path):

@@ -39,6 +39,7 @@ config_option = click.option(
 )
 task_option = click.option("-t", "--task", metavar="TASK", help="The task.")
 at_option = click.option("--at", metavar="CHECKPOINT", help="A checkpoint's id, or a pin. Default: the newest.")
+hex_option = click.option("--hex", "as_hex", is_flag=True, help="Keys are given, and bytes are shown, as hex.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON; its fields are stable.")
 debug_option = click.option(
     "--debug",
@@ -64,7 +65,8 @@ def config_path(given: str | None) -> str:
         return path
     where = "--config" if given else f"${VARIABLE}" if os.environ.get(VARIABLE) else "no --config, and this folder"
     hint = "" if given else f": name the job's configuration with --config or in ${VARIABLE}"
-    raise click.UsageError(f"there is no file {path} ({where}){hint}")
+    what = f"{path} is a folder, not a file" if os.path.isdir(path) else f"there is no file {path}"  # noqa: PTH112
+    raise click.UsageError(f"{what} ({where}){hint}")
 
 
 @contextmanager

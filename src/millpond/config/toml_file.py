@@ -16,6 +16,9 @@ LARGEST_FILE = 1 << 20
 
 _LINE = re.compile(r"\(at line (\d+), column \d+\)")
 
+_KEY = re.compile(r"\s*([A-Za-z0-9_.-]+(?=\s*=)|\[[^\]]*\])")
+_DOUBLED = re.compile(r"Cannot overwrite a value|Cannot declare \(.*\) twice")
+
 
 def read_text(name: str) -> str | Problem:
     """Read the file *name*, or say why it cannot be read."""
@@ -50,7 +53,7 @@ def parse_toml(name: str, text: str) -> tuple[Tree, list[Problem]]:
         values = tomllib.loads(text)
         lines = locate(text)
     except tomllib.TOMLDecodeError as error:
-        return tree, [_syntax_problem(name, str(error))]
+        return tree, [_syntax_problem(name, text, str(error))]
     except RecursionError:
         return tree, [Problem((), "is nested too deeply", tree.base)]
     for path, value in leaves(values):
@@ -59,8 +62,18 @@ def parse_toml(name: str, text: str) -> tuple[Tree, list[Problem]]:
     return tree, []
 
 
-def _syntax_problem(name: str, text: str) -> Problem:
-    """Turn what ``tomllib`` says into a problem with its line."""
-    found = _LINE.search(text)
-    words = _LINE.sub("", text).strip()
-    return Problem((), f"is not TOML: {words[:1].lower()}{words[1:]}", Origin(name, int(found[1]) if found else None))
+def _syntax_problem(name: str, text: str, said: str) -> Problem:
+    """Turn what ``tomllib`` has *said* of the *text* into a problem with its line, and its key if that is doubled."""
+    found = _LINE.search(said)
+    line = int(found[1]) if found else None
+    words = _LINE.sub("", said).strip()
+    doubled = _doubled(text, line) if _DOUBLED.fullmatch(words) else None
+    told = f"{doubled} is set for the second time" if doubled else f"{words[:1].lower()}{words[1:]}"
+    return Problem((), f"is not TOML: {told}", Origin(name, line))
+
+
+def _doubled(text: str, line: int | None) -> str | None:
+    """Give the key or the section on *line*; never anything of its value, which may be a secret."""
+    lines = text.splitlines()
+    found = _KEY.match(lines[line - 1]) if line is not None and line <= len(lines) else None
+    return found[1] if found else None
