@@ -13,10 +13,13 @@ from millpond.cli.lazy import LazyGroup
 
 COMMANDS = {
     "backends": "List the plugins that are installed, and why one cannot be used.",
-    "checkpoints": "List, show, verify and pin the checkpoints of a job.",
+    "checkpoints": "List, show, compare, verify and pin the checkpoints of a job.",
     "config": "Check a job's configuration, or explain each of its values.",
     "conform": "Try whether a plugin keeps its contract.",
+    "doctor": "Try what a job relies on: disk, permissions, races, clocks.",
+    "gc": "Remove what no checkpoint needs any more.",
     "restore": "Explain where a restore would take each store from.",
+    "savepoint": "Keep checkpoints under a name, and copy them elsewhere.",
     "state": "Look into a store as a checkpoint has it.",
 }
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from millpond.cli.asking import job_options, one_task, open_reader, tasks_for
+from millpond.cli.asking import hex_option, job_options, one_task, open_reader, tasks_for
 from millpond.cli.exits import NOT_OK, TRANSIENT
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ checkpoint_argument = click.argument("checkpoint", required=False, metavar="[CHE
 @click.group("checkpoints")
 def command() -> None:
     """
-    List, show, verify and pin the checkpoints of a job.
+    List, show, compare, verify and pin the checkpoints of a job.
 
     CHECKPOINT is an id or the name of a pin; without one, the newest is meant.
     """
@@ -112,6 +112,42 @@ def _finding_json(finding: Finding) -> dict[str, object]:
         "duration_s": round(finding.duration_s, 6),
         "detail": finding.detail or None,
     }
+
+
+@command.command("diff")
+@click.argument("earlier", metavar="FROM")
+@click.argument("later", required=False, metavar="[TO]")
+@click.option("--keys", is_flag=True, help="Restore both, and compare their keys.")
+@click.option("--first", type=click.IntRange(min=0), default=10, show_default=True, help="Name so many keys.")
+@hex_option
+@job_options
+def diff(
+    earlier: str,
+    later: str | None,
+    keys: bool,
+    first: int,
+    as_hex: bool,
+    config_file: str | None,
+    task: str | None,
+    as_json: bool,
+) -> None:
+    """
+    Show what differs between the checkpoints FROM and TO, by store.
+
+    Files are compared as their manifests tell, without reading them. With --keys both checkpoints of each store are
+    restored below $TMPDIR, one store after the other.
+    """
+    from millpond.cli.diff_views import diff_json, print_diff
+    from millpond.cli.tables import print_json
+    from millpond.reading.diff import diff as differences
+
+    with open_reader(config_file) as reader:
+        name = one_task(reader, task)
+        before, after, found = differences(reader, name, earlier, later, keys=keys, first=first)
+        if as_json:
+            print_json(diff_json(reader, name, before, after, found))
+        else:
+            print_diff(reader, name, before, after, found, as_hex=as_hex)
 
 
 @command.command("pin")

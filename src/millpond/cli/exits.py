@@ -36,6 +36,9 @@ PIPE_CLOSED = 141
 DEBUG = "millpond.debug"
 """The key in the context's ``meta`` under which ``--debug`` is noted."""
 
+CHANGED = "millpond.changed"
+"""The key in the context's ``meta`` under which a command that writes says what it has done so far."""
+
 
 class NoSuchKeyError(StateNotFoundError):
     """A store has no such key."""
@@ -77,6 +80,11 @@ def _what_to_do(error: Exception) -> str:
 def is_debugging(ctx: click.Context) -> bool:
     """Tell whether ``--debug`` was given."""
     return bool(ctx.find_root().meta.get(DEBUG))
+
+
+def changing(done: str) -> None:
+    """Note what the command has *done* so far, for whoever interrupts it."""
+    click.get_current_context().find_root().meta[CHANGED] = done
 
 
 def end_quietly() -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from millpond.cli.exits import INTERRUPTED, end_quietly, is_debugging, tell
+from millpond.cli.exits import CHANGED, INTERRUPTED, end_quietly, is_debugging, tell
 
 
 class LazyGroup(click.Group):
@@ -42,7 +42,8 @@ class LazyGroup(click.Group):
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except KeyboardInterrupt:
-            click.echo("millpond: interrupted; nothing was changed", err=True)
+            done = ctx.find_root().meta.get(CHANGED, "nothing was changed")
+            click.echo(f"millpond: interrupted; {done}", err=True)
             ctx.exit(INTERRUPTED)
         except BrokenPipeError:
             ctx.exit(end_quietly())

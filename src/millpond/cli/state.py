@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from millpond.cli.asking import at_option, job_options, one_task, open_reader
+from millpond.cli.asking import at_option, hex_option, job_options, one_task, open_reader
 from millpond.cli.exits import NoSuchKeyError
 
 if TYPE_CHECKING:
     from millpond.config import StoreConfig
 
 store_option = click.option("-s", "--store", required=True, metavar="STORE", help="The store.")
-hex_option = click.option("--hex", "as_hex", is_flag=True, help="Keys are given, and bytes are shown, as hex.")
 
 
 @click.group("state")

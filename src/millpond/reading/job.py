@@ -20,7 +20,7 @@ from millpond.events import Event, Listener
 from millpond.lanes import TransferPool
 from millpond.local import ReadOnlyTaskDirectory, TaskDirectory
 from millpond.restore import Source
-from millpond.spi import JobContext, TaskContext
+from millpond.spi import JobContext, StateBackendAdmin, StoreSpec, TaskContext
 
 RACES = 5
 """How often the newest checkpoint is looked up anew when a live job has removed the one that was meant."""
@@ -204,10 +204,25 @@ class JobReader:
             self.live(task).backend(backend.name),
             workplace.scratch(backend.name),
         )
-        stores = [
-            store.spec for store in self.config.stores.values() if backend.name in (*store.backup, *store.restore)
-        ]
-        return Source(backend.name, backend.marker_key, backend.factory.restore_manager(context, stores))
+        manager = backend.factory.restore_manager(context, self._specs(backend.name))
+        return Source(backend.name, backend.marker_key, manager)
+
+    def admin(self, backend: str) -> StateBackendAdmin:
+        """
+        Give what prepares and inspects the backend's place.
+
+        Raises:
+            StateNotFoundError: The configuration has no section of that name.
+        """
+        found = self.config.backends.get(backend)
+        if found is None:
+            known = ", ".join(self.config.backends) or "none"
+            raise StateNotFoundError(f"job {self.config.name!r} has no backend {backend!r}; it has {known}")
+        return found.factory.admin(self.context, self._specs(backend))
+
+    def _specs(self, backend: str) -> list[StoreSpec]:
+        stores = self.config.stores.values()
+        return [store.spec for store in stores if backend in (*store.backup, *store.restore)]
 
     # ------------------------------------------------------------------------------------------------------ end
 
