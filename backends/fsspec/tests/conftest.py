@@ -70,9 +70,35 @@ def store(place: FileSystemServer) -> Iterator[FsspecStore]:
     opened.close()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let Azure's SDK hand its blocks to aiohttp as bytes, which aiohttp warns of."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the hundreds of tests on places whose driver is not installed: one line tells of them."""
     here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents:
-            item.add_marker(pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning"))
+    mine = [item for item in items if here in item.path.parents]
+    for item in mine:
+        # Azure's SDK hands its blocks to aiohttp as bytes, which aiohttp warns of.
+        item.add_marker(pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning"))
+    left_out = [item for item in mine if _place_of(item) in _absent()]
+    if left_out:
+        items[:] = [item for item in items if item not in set(left_out)]
+        config.hook.pytest_deselected(items=left_out)
+
+
+def pytest_report_collectionfinish() -> list[str]:
+    """Name the places that this environment has no driver for."""
+    return [
+        f"no tests on {name}: {_DRIVERS[name]} is not installed (`tox run -e filesystems-{name}` brings it)"
+        for name in sorted(_absent())
+    ]
+
+
+def _place_of(item: pytest.Item) -> str | None:
+    """Give the name of the file system that a test is about."""
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    found = parameters.get("place", getattr(getattr(item, "cls", None), "place", None))
+    return found if isinstance(found, str) else None
+
+
+def _absent() -> set[str]:
+    return {
+        name for name, module in _DRIVERS.items() if not is_needed(name) and importlib.util.find_spec(module) is None
+    }

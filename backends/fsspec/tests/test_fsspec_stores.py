@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import secrets
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,9 +12,11 @@ from typing import BinaryIO
 
 import pytest
 from fsspec_places import every_place, exclusive_places
+from services.file_system_server import FileSystemServer
 
 from millpond.blob import BlobStore, Body, BytesBody, FileBody
 from millpond.errors import ConfigError, MillpondError, StateNotFoundError
+from millpond_fsspec.opening import open_store
 
 KEYS = [
     "a-b/records/000000000000001-1",
@@ -109,6 +112,25 @@ def test_a_listing_shows_what_was_just_done(store: BlobStore):
     for number in range(5):
         store.delete([f"a/{number}"])
         assert 4 - number == len(keys(store, "a/"))
+
+
+@every_place
+def test_what_another_wrote_is_seen_at_once(place: FileSystemServer, store: BlobStore):
+    """A store that has looked sees at its next look what another instance wrote, replaced and removed meanwhile."""
+    other = open_store(place.url, place.options)
+    with pytest.raises(StateNotFoundError):
+        store.get("a/1")
+    assert [] == keys(store)
+
+    other.put("a/1", BytesBody(b"one"))
+    assert (["a/1"], b"one") == (keys(store), store.get("a/1"))
+    other.put("a/1", BytesBody(b"another"))
+    assert ([7], b"another") == ([entry.size for entry in store.list("")], store.get("a/1"))
+    other.delete(["a/1"])
+    assert [] == keys(store)
+    with pytest.raises(StateNotFoundError):
+        store.get("a/1")
+    other.close()
 
 
 @every_place
@@ -255,3 +277,27 @@ def test_threads_share_a_store(store: BlobStore):
         list(pool.map(work, range(8)))
 
     assert 80 == len(keys(store, "a/"))
+
+
+@pytest.mark.parametrize("place", ["file"], indirect=True)
+@pytest.mark.parametrize("if_absent", [False, True])
+def test_a_file_is_synced_before_its_folder(
+    place: FileSystemServer, store: BlobStore, monkeypatch: pytest.MonkeyPatch, if_absent: bool
+):
+    """When a put to files returns its content was synced first, and after that the name in each folder above it."""
+    synced: list[str] = []
+    sync = os.fsync
+
+    def note(descriptor: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    store.put("a/b/c", BytesBody(b"x"), if_absent=if_absent)
+
+    root = place.url.removeprefix("file://")
+    content = [name for name in synced if not Path(name).is_dir()]
+    assert 1 == len(content)
+    assert synced.index(content[0]) < len(synced) - 1
+    assert f"{root}/a/b" == synced[-1]
+    assert {str(Path(root).parent), root, f"{root}/a"} <= set(synced)

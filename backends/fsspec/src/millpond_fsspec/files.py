@@ -19,6 +19,8 @@ from millpond_fsspec.reading import COPY_SIZE, whole
 from millpond_fsspec.store import FsspecStore
 from millpond_fsspec.walking import UNFINISHED, Child, unfinished, walk
 
+_PROBE = ".probe-"
+
 
 class FileStore(FsspecStore):
     """
@@ -101,6 +103,7 @@ class FileStore(FsspecStore):
         for folder in sorted({path.parent for path in paths}):
             if folder.is_dir():
                 fsync_directory(folder)
+                _remove_probe(folder)
 
     def _now(self, fs: Any) -> int:
         """Give the time that the file system stamps on a new file."""
@@ -123,12 +126,20 @@ class FileStore(FsspecStore):
         path = refuse_to_leave(self._root, self._root / upload.token)
         with explained("remove", path):
             path.unlink(missing_ok=True)
+        _remove_probe(path.parent)
 
     def _path(self, key: str) -> Path:
         if is_temporary(key.rpartition("/")[2]):
             raise ConfigError(f"{key!r} cannot be a key here: a name that begins like this is an unfinished file's")
         path = self._root / key
         return refuse_to_leave(self._root, path)
+
+
+def _remove_probe(folder: Path) -> None:
+    """Remove a probe's folder once it is empty: nobody writes there again, as somebody may in any other."""
+    if folder.name.startswith(_PROBE):
+        with suppress(OSError):
+            folder.rmdir()
 
 
 def _child(entry: os.DirEntry[str]) -> Child | None:
