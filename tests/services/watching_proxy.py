@@ -47,6 +47,7 @@ class Answer:
         cut: Pass the request on, and send so many bytes of the answer's body only.
         flip: Pass the request on, and turn the bit of the answer's body at this byte.
         after: Pass the request on, and call this before the answer is lost.
+        without: Pass the request on without this header, and the answer as it is.
     """
 
     status: int | None = None
@@ -55,11 +56,12 @@ class Answer:
     cut: int | None = None
     flip: int | None = None
     after: Callable[[], object] | None = None
+    without: str = ""
 
     @property
     def lost(self) -> bool:
         """Tell whether the answer is to be lost."""
-        return self.status is None and self.cut is None and self.flip is None
+        return self.status is None and self.cut is None and self.flip is None and not self.without
 
 
 LOST = Answer()
@@ -148,9 +150,10 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(answer.status, {"Content-Type": "application/xml", **answer.headers}, xml.encode())
 
     def _pass_on(self, body: bytes, answer: Answer | None) -> None:
+        dropped = {"expect", answer.without if answer is not None else ""}
         upstream = http.client.HTTPConnection(self.target, timeout=TIMEOUT_S)
         try:
-            headers = {name: value for name, value in self.headers.items() if name.lower() != "expect"}
+            headers = {name: value for name, value in self.headers.items() if name.lower() not in dropped}
             upstream.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
             for name, value in headers.items():
                 upstream.putheader(name, value)

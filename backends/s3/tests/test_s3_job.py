@@ -209,6 +209,34 @@ def test_preparing_tells_a_denied_permission_from_a_wrong_bucket(gateway, new_bu
             job.prepare()
 
 
+def test_a_server_that_ignores_conditions_is_refused(moto, new_bucket, bucket, tmp_path):
+    """Where two creations of one key both win, `prepare` says that owners could not be told apart, and what to do."""
+    new_bucket(moto)
+    with watching(moto.endpoint) as watch:
+        watch.rule = lambda _request: Answer(without="if-none-match")
+        settings = config(tmp_path, section(moto, bucket, endpoint=watch.endpoint))
+        refused = pytest.raises(ConfigError, match=r"conditional writes are not honoured.*checkpoint\.manager")
+        with millpond.open_job(settings) as job, refused:
+            job.prepare()
+
+
+def test_a_flipped_bit_is_never_restored(gateway, new_bucket, bucket, tmp_path):
+    """A bit that flips on the way of an answer about data or records fails the opening: nothing wrong is opened."""
+    new_bucket(gateway)
+    with millpond.open_job(config(tmp_path, section(gateway, bucket))) as job, job.open_task(TASK) as task:
+        commit(task, 0, counts="right", sums="right")
+    for kind in ("data", "records"):
+        for place in (0, 41, 333, -1):
+            shutil.rmtree(tmp_path / "state of flights")
+            with watching(gateway.endpoint) as watch:
+                watch.rule = lambda request, kind=kind, place=place: (
+                    Answer(flip=place) if request.method == "GET" and f"/{kind}/" in request.path else None
+                )
+                settings = config(tmp_path, section(gateway, bucket, endpoint=watch.endpoint, attempts=1))
+                with millpond.open_job(settings) as job, pytest.raises(millpond.MillpondError):
+                    job.open_task(TASK, timeout_s=5)
+
+
 @pytest.mark.parametrize("kind", ["data", "records"])
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_job_killed_in_an_upload_goes_on_from_an_empty_disk(gateway, new_bucket, bucket, tmp_path, kind, moment):
