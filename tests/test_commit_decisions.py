@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from millpond.answers import note_problem
 from millpond.checkpoint import CheckpointId
 from millpond.commit.decisions import (
     Admission,
     admit,
     checkpoint_markers,
     marker_problems,
-    note_problem,
     outcome,
     over_the_allowance,
     superseded,

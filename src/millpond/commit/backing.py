@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
+from millpond.answers import note_problem
 from millpond.checkpoint import Checkpoint
 from millpond.commit.attempt import Attempt
-from millpond.commit.decisions import marker_problems, note_problem, outcome
+from millpond.commit.decisions import marker_problems, outcome
 from millpond.commit.parts import Backup, CommitPolicy, CommitTask
 from millpond.commit.snapshot import CommitSnapshot
 from millpond.commit.stores import CommittedStore

@@ -82,15 +82,6 @@ def marker_problems(given: object, wanted: Collection[str]) -> str | None:
     return f"upload() gave a marker for {wrong[0]} that is no text" if wrong else None
 
 
-def note_problem(given: object) -> str | None:
-    """Say in a sentence what is wrong with what a backend's ``snapshot`` gave; None: nothing."""
-    if not isinstance(given, Mapping):
-        return f"snapshot() gave {type(given).__name__}, not a mapping from store to marker"
-    if not all(isinstance(text, str) for pair in given.items() for text in pair):
-        return "snapshot() gave a store or a marker that is no text"
-    return None
-
-
 def outcome(error: BaseException, what: str) -> BaseException:
     """Turn what went wrong before or at the write into what the host is told."""
     if isinstance(error, (FencedError, CommitError)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from millpond.answers import checkpoint_answer
 from millpond.checkpoint import Checkpoint, CheckpointId
 from millpond.commit.attempt import Attempt
 from millpond.commit.decisions import superseded
@@ -91,5 +92,5 @@ class Keeping:
             manager.delete(self._task.claim, dropped)
         # In this order: a pin that was set before the record went is seen here; one set later finds no record.
         kept = sorted({*ids[: self._policy.retain], *manager.pins(task).values(), last.id}, reverse=True)
-        self._retained = {id: self._retained.get(id) or manager.read(task, id) for id in kept}
+        self._retained = {id: self._retained.get(id) or checkpoint_answer(manager.read(task, id), id) for id in kept}
         return dropped, list(self._retained.values())

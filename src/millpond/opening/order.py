@@ -13,7 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from millpond.checkpoint import Checkpoint, CheckpointId
+from millpond.answers import answer, role_answer
+from millpond.checkpoint import Checkpoint, CheckpointId, Claim
 from millpond.commit import Backup, CommitEngine, CommitTask
 from millpond.commit.stores import Backed, Committable, CommittedStore
 from millpond.config import BackendConfig, JobConfig, StoreConfig
@@ -35,7 +36,15 @@ from millpond.plugins import engine_class
 from millpond.points import reached
 from millpond.restore import Restored, RestoreEngine, RestoreTask, Source
 from millpond.restore.live import open_live
-from millpond.spi import Checkpointable, Facet, StoreEngine, StoreSpec, TaskContext
+from millpond.spi import (
+    Checkpointable,
+    Facet,
+    StoreEngine,
+    StoreSpec,
+    TaskBackupManager,
+    TaskContext,
+    TaskRestoreManager,
+)
 from millpond.stores.buffer import BufferedStore
 from millpond.stores.host import HostDatabase, HostEngine
 from millpond.stores.images import Image
@@ -98,7 +107,8 @@ def _check_databases(config: JobConfig, databases: Mapping[str, Checkpointable])
 
 def _opened(parts: TaskParts, at: CheckpointId | str | None, begun: float) -> Task:
     job, patience = parts.job, parts.patience
-    parts.claim = claim = patience.ask(lambda: job.manager.claim(parts.name), "claiming it")
+    given = patience.ask(lambda: job.manager.claim(parts.name), "claiming it")
+    parts.claim = claim = answer(given, Claim, "the checkpoint manager", "claim")
     parts.tell(TaskClaimed(job=job.context.job, task=parts.name, claim=claim))
     reached("restore.claimed")
     _make_managers(parts)
@@ -138,6 +148,7 @@ def _make_managers(parts: TaskParts) -> None:
                 f"backend {backend.name!r} makes its backup manager",
                 lambda late: late.close(),
             )
+            role_answer(manager, TaskBackupManager, f"backend {backend.name!r}", "backup_manager")
             parts.backups.append(
                 Backup(backend.name, backend.marker_key, backend.factory.capabilities, backend.required, manager)
             )
@@ -157,7 +168,9 @@ def restoring_backends(config: JobConfig) -> Iterator[tuple[BackendConfig, list[
 
 def source_of(backend: BackendConfig, context: TaskContext, stores: Sequence[StoreSpec]) -> Source:
     """Make the restore manager of *backend* for *stores*."""
-    return Source(backend.name, backend.marker_key, backend.factory.restore_manager(context, stores))
+    manager = backend.factory.restore_manager(context, stores)
+    role_answer(manager, TaskRestoreManager, f"backend {backend.name!r}", "restore_manager")
+    return Source(backend.name, backend.marker_key, manager)
 
 
 def _context(parts: TaskParts, backend: BackendConfig) -> TaskContext:

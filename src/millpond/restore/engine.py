@@ -13,6 +13,7 @@ from typing import Any
 import stamina
 from attrs import field, frozen
 
+from millpond.answers import answer, broken, checkpoint_answer, note_problem
 from millpond.checkpoint import Checkpoint, CheckpointId, Claim
 from millpond.errors import (
     ConfigError,
@@ -209,17 +210,19 @@ class RestoreEngine:
         return self._plan(self._read_last() if at is None else self._chosen(at))
 
     def _read_last(self) -> Checkpoint | None:
-        return self._patiently(lambda: self._task.manager.read_last(self._task.task), "reading its last checkpoint")
+        manager, task = self._task.manager, self._task.task
+        last = self._patiently(lambda: manager.read_last(task), "reading its last checkpoint")
+        return None if last is None else answer(last, Checkpoint, "the checkpoint manager", "read_last")
 
     def _chosen(self, at: CheckpointId | str) -> Checkpoint:
         manager, task = self._task.manager, self._task.task
-        pinned = manager.pins(task).get(at) if isinstance(at, str) else None
-        if pinned is None and isinstance(at, str):
+        id = at if isinstance(at, CheckpointId) else manager.pins(task).get(at)
+        if id is None:
             try:
-                pinned = CheckpointId.parse(at)
+                id = CheckpointId.parse(str(at))
             except ValueError:
                 raise ConfigError(f"task {task!r}: {at!r} is neither the id of a checkpoint nor a pin") from None
-        return manager.read(task, pinned if isinstance(at, str) else at)  # type: ignore[arg-type]
+        return checkpoint_answer(manager.read(task, id), id)
 
     def _older(self, damaged: Checkpoint | None, error: StateNotFoundError | StateCorruptError) -> Checkpoint:
         """Give the next older checkpoint, where the operator allows it; else raise *error*."""
@@ -234,7 +237,7 @@ class RestoreEngine:
     def _before(self, damaged: Checkpoint) -> Checkpoint | None:
         manager, task = self._task.manager, self._task.task
         chosen = older_than(damaged, {*manager.ids(task), *manager.pins(task).values()})
-        return None if chosen is None else manager.read(task, chosen)
+        return None if chosen is None else checkpoint_answer(manager.read(task, chosen), chosen)
 
     # ----------------------------------------------------------------------------------------- one checkpoint
 
@@ -267,7 +270,10 @@ class RestoreEngine:
 
     def _v1_markers(self, source: Source, checkpoint: Checkpoint) -> Mapping[str, str]:
         doing = f"backend {source.name!r} looks for its markers among the offsets"
-        return self._patiently(partial(source.manager.v1_markers, checkpoint), doing)
+        found = self._patiently(partial(source.manager.v1_markers, checkpoint), doing)
+        if problem := note_problem(found, "v1_markers"):
+            raise broken(f"backend {source.name!r}", problem)
+        return found
 
     def _carry_out(self, plan: RestorePlan) -> dict[str, Image]:
         """Restore all stores, several at once; the first error stops the rest."""
