@@ -13,6 +13,26 @@ from millpond.events import StateNotDurable
 from millpond.testing.faults import Fault
 
 
+def test_a_commit_counts_that_begins_as_the_last_one_ends(rig, monkeypatch):
+    """One was in flight when the host called, and none when its call arrived: the new one counts all the same."""
+    task = rig.open()
+    gate = rig.fault().hang("cleanup")
+    write(task, 0)
+    task.commit().result(30)
+    write(task, 1)
+    commit = task._engine.commit
+
+    def late(offsets):
+        gate.set()
+        idle(task)
+        return commit(offsets)
+
+    monkeypatch.setattr(task._engine, "commit", late)
+    task.commit().result(30)
+
+    assert 0 == task.health.uncommitted_records
+
+
 @pytest.mark.parametrize("offset", [7, "7", "opaque", 0, -1])
 def test_an_offset_is_text_or_an_integer(rig, offset):
     """An integer is kept as Samza's text."""

@@ -187,9 +187,9 @@ class Task:
             FencedError: Another process owns this task now: stop.
             StoreClosedError: The task is closed, or an engine failed: reopen it.
         """
-        before = self._engine.in_flight
+        before = self._engine.begun
         future = self._engine.commit(self._offsets)
-        if before is None:
+        if self._engine.begun != before:
             self._begun_at = self._clock.monotonic()
             self._watch(future)
         return future

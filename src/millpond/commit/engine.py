@@ -48,6 +48,7 @@ class CommitEngine:
         last_error: The last failure of a commit that no later success has followed.
         failures: How many commits in a row have failed otherwise than by taking too long.
         timeouts: How many commits were given up since the last success because they took too long.
+        begun: How many commits were begun; one that had nothing to do counts.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class CommitEngine:
         self.last_error: BaseException | None = None
         self.failures = 0
         self.timeouts = 0
+        self.begun = 0
         self._task = task
         self._policy = policy
         self._stores = {store.name: store for store in stores}
@@ -209,6 +211,7 @@ class CommitEngine:
 
     def _start(self, offsets: Mapping[SystemStreamPartition, str], now: float) -> Future[Checkpoint]:
         marks = self._close_runs()
+        self.begun += 1
         if not marks and self.last is not None and self._is_current(self.last, offsets):
             return _done(self.last)
         attempt = self._freeze(offsets, marks, now)
