@@ -251,7 +251,7 @@ class JobModel(RuleBasedStateMachine):
             checkpoint = self.task.commit_now(_WAIT_S)
         except CommitUnknownError:
             self._settle()
-            self.perhaps = world
+            self.perhaps = self.perhaps or world  # while an earlier one is open, this one was not begun
         except CommitError:
             self._settle()
         else:
