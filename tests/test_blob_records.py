@@ -11,12 +11,13 @@ import blobs
 import pytest
 from blobs import World
 
-from millpond.blob import AccessDeniedError, BlobCapabilities
+from millpond.blob import AccessDeniedError, BlobCapabilities, BytesBody, Unfinished
+from millpond.blob.folder import BlobFolder
 from millpond.blob.listing import task_folders
 from millpond.blob.memory import MemoryBlobStore
 from millpond.blob.probe import probe_data, probe_records
 from millpond.checkpoint import Checkpoint, CheckpointId, Claim
-from millpond.clock import SystemClock
+from millpond.clock import Clock, SystemClock
 from millpond.errors import ConfigError, FencedError, StateCorruptError, TransientError
 from millpond.spi import JobContext, VersionPolicy
 
@@ -222,3 +223,29 @@ def test_a_probe_that_fails_cleans_up():
     with pytest.raises(TransientError):
         probe_records(store, "flights/", SystemClock())
     assert {} == store.objects
+
+
+def test_what_killed_processes_left_is_removed_a_day_later():
+    """A check of the store removes old probes, and a claim old unfinished records; what may be at work stays."""
+    day, now = 24 * 3600 * 1000, [1_000_000_000]
+    store = MemoryBlobStore(lambda: now[0])
+    store.put("flights/.probe-old/object", BytesBody(b"x"))
+    store.pending = [
+        Unfinished("flights/.probe-old/race-1", "old probe", now[0]),
+        Unfinished("flights/t/records/5", "old record", now[0]),
+    ]
+    now[0] += day + 1
+    store.put("flights/.probe-young/object", BytesBody(b"x"))
+    store.pending.append(Unfinished("flights/t/records/6", "young record", now[0]))
+
+    probe_records(store, "flights/", blobs_clock(now))
+    BlobFolder(store, "flights/t/records/").tidy()
+
+    assert ["flights/.probe-young/object"] == list(store.objects)
+    assert ["young record"] == [upload.token for upload in store.pending]
+
+
+def blobs_clock(now: list[int]) -> Clock:
+    clock = SystemClock()
+    clock.millis = lambda: now[0]  # type: ignore[method-assign]
+    return clock

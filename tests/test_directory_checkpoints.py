@@ -9,6 +9,7 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from multiprocessing.synchronize import Barrier as ProcessBarrier
 from pathlib import Path
@@ -415,3 +416,19 @@ def test_files_and_folders_are_on_stable_storage(
 
     assert str(folder) == synced[-1]
     assert [str(folder)] == [str(Path(file).parent) for file in synced[:-1]]
+
+
+def test_a_probe_that_a_killed_process_left_is_removed_a_day_later(manager: DirectoryCheckpoints, path: Path) -> None:
+    """A check of the folder removes probes of a day ago, and leaves alone one that may be at work."""
+    manager.create_resources()
+    (job,) = path.iterdir()
+    for name, age_s in (("old", 86_500), ("young", 3_600)):
+        probe = job / f".probe-{name}"
+        probe.mkdir()
+        (probe / ".new-0123").write_bytes(b"half")
+        then = time.time() - age_s
+        os.utime(probe, (then, then))
+
+    manager.validate_resources()
+
+    assert [".probe-young"] == sorted(each.name for each in job.iterdir())

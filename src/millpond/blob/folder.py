@@ -12,6 +12,7 @@ from millpond.formats.envelope import MAX_SIZE
 from millpond.records import RecordFolder
 
 _LONGEST_RECORD = MAX_SIZE + 4096
+_UNFINISHED_LIFE_MS = 24 * 3600 * 1000
 
 
 @frozen
@@ -55,6 +56,14 @@ class BlobFolder(RecordFolder):
     def now_millis(self) -> int:
         """Give the store's clock."""
         return self.store.now()
+
+    def tidy(self) -> None:
+        """Drop unfinished uploads that are a day old."""
+        if uploads := list(self.store.unfinished(self.prefix)):
+            oldest_kept = self.store.now() - _UNFINISHED_LIFE_MS
+            for upload in uploads:
+                if upload.millis < oldest_kept:
+                    self.store.abort(upload)
 
     def where(self, name: str) -> str:
         """Say where *name* is, as the store's operator knows it."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Barrier
 
 from attrs import frozen
 
 from millpond.blob.store import AccessDeniedError, BlobStore, BytesBody
 from millpond.clock import Clock
-from millpond.errors import ConfigError, StateNotFoundError
+from millpond.errors import ConfigError, MillpondError, StateNotFoundError
 
 RACES = 8
 """How often two creations race: a store that checks and then writes loses most of the time, but not always."""
@@ -21,6 +21,7 @@ MOST_SKEW_MS = 10 * 60 * 1000
 """How far the machine's clock may be from the store's."""
 
 _DEADLINE_S = 60.0
+_PROBE_LIFE_MS = 24 * 3600 * 1000
 
 
 @frozen
@@ -88,6 +89,7 @@ def probing(store: BlobStore, job: str) -> Iterator[str]:
     Raises:
         ConfigError: A permission is missing, or what was removed is listed still.
     """
+    _remove_abandoned(store, f"{job}.probe-")
     prefix = f"{job}.probe-{secrets.token_hex(8)}/"
     keys = [f"{prefix}object", *(f"{prefix}race-{number}" for number in range(RACES))]
     try:
@@ -100,6 +102,20 @@ def probing(store: BlobStore, job: str) -> Iterator[str]:
     except BaseException:
         _remove_quietly(store, keys)
         raise
+
+
+def _remove_abandoned(store: BlobStore, probes: str) -> None:
+    """Remove what killed processes left of their probes a day ago or earlier; later is early enough."""
+    with suppress(MillpondError):
+        objects, uploads = list(store.list(probes)), list(store.unfinished(probes))
+        if not objects and not uploads:
+            return
+        oldest_kept = store.now() - _PROBE_LIFE_MS
+        if old := [entry.key for entry in objects if entry.millis < oldest_kept]:
+            store.delete(old)
+        for upload in uploads:
+            if upload.millis < oldest_kept:
+                store.abort(upload)
 
 
 def _remove_quietly(store: BlobStore, keys: list[str]) -> None:

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from threading import Barrier
@@ -40,6 +42,7 @@ from millpond.spi import ManagerCapabilities
 
 _LONGEST_RECORD = MAX_SIZE + 4096
 _TEMPORARY_LIFE = timedelta(days=1)
+_PROBE = ".probe-"
 _PROBE_DEADLINE_S = 30.0
 
 
@@ -149,8 +152,9 @@ class DirectoryCheckpoints(NumberedCheckpoints):
 
     def validate_resources(self) -> None:
         """Try that of two creations of one file exactly one wins, and that it can be read and removed."""
-        folder = DirectoryFolder(self._job() / f".probe-{secrets.token_hex(8)}", self._root())
+        folder = DirectoryFolder(self._job() / f"{_PROBE}{secrets.token_hex(8)}", self._root())
         make_folders(folder.path)
+        _remove_abandoned(folder.path)
         try:
             _race_two_creations(folder)
         finally:
@@ -176,6 +180,15 @@ class DirectoryCheckpoints(NumberedCheckpoints):
 
     def _job(self) -> Path:
         return self._root() / job_folder(self.job.job, self.job.job_id)
+
+
+def _remove_abandoned(probe: Path) -> None:
+    """Remove what killed processes left of their probes a day before *probe* was made; never what is newer."""
+    oldest_kept = probe.stat().st_mtime - _TEMPORARY_LIFE.total_seconds()
+    for path in (probe.parent / name for name in _list(probe.parent) if name.startswith(_PROBE)):
+        with explained("remove", path), suppress(FileNotFoundError):
+            if path.lstat().st_mtime < oldest_kept:
+                shutil.rmtree(path)
 
 
 def _race_two_creations(folder: DirectoryFolder) -> None:

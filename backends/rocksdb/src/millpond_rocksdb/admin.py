@@ -16,12 +16,16 @@ from millpond_rocksdb.retention import needed
 from millpond_rocksdb.shelf import (
     ImageName,
     Shelf,
+    folders_in,
     newest_change,
     remove_tree,
     stores_in,
     task_folder,
     unescaped_folders,
 )
+
+_PROBE = ".probe-"
+_PROBE_LIFE = timedelta(days=1)
 
 
 class LocalAdmin(StateBackendAdmin):
@@ -98,11 +102,20 @@ def _bytes_in(path: Path) -> int:
     return sum(file.lstat().st_size for file in path.rglob("*") if file.is_file() and not file.is_symlink())
 
 
+def _remove_abandoned(probe: Path) -> None:
+    """Remove what killed processes left of their probes a day before *probe* was made; never what is newer."""
+    oldest_kept = probe.stat().st_mtime - _PROBE_LIFE.total_seconds()
+    for name in folders_in(probe.parent):
+        if name.startswith(_PROBE) and 0 < newest_change(probe.parent / name) < oldest_kept:
+            remove_tree(probe.parent / name)
+
+
 def _probe(path: Path) -> None:
     """Do with a small folder what is done with images."""
-    staging, image = (path / f".probe-{secrets.token_hex(8)}" for _ in range(2))
+    staging, image = (path / f"{_PROBE}{secrets.token_hex(8)}" for _ in range(2))
     try:
         staging.mkdir()
+        _remove_abandoned(staging)
         (staging / "file").write_bytes(b"probe")
         fsync_directory(staging)
         staging.rename(image)
