@@ -1,0 +1,99 @@
+"""Many trials, several at once, each worker a process without threads."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from attrs import asdict
+
+from millpond.errors import ConfigError, TransientError
+from millpond.testing.lab.forks import Say, fork, refuse_threads
+from millpond.testing.lab.places import Place
+from millpond.testing.lab.story import story_of
+from millpond.testing.lab.tally import Tally
+from millpond.testing.lab.trial import Trial, Verdict
+
+_LAZILY_LOADED = (
+    "rocksdict",
+    "millpond_rocksdb.database",
+    "millpond_fsspec.opening",
+    "millpond_fsspec.files",
+    "boto3",
+    "blake3",
+)
+
+
+def seeds_of(text: str) -> range:
+    """
+    Read ``"7"`` or ``"0-300"``, which is 300 seeds.
+
+    Raises:
+        ConfigError: It is neither.
+    """
+    first, dash, end = text.partition("-")
+    if not first.isdecimal() or (dash and not end.isdecimal()):
+        raise ConfigError(f"seeds are a number or FIRST-END, such as 0-300, not {text!r}")
+    return range(int(first), int(end) if dash else int(first) + 1)
+
+
+def run_seeds(
+    place: Place, seeds: range, jobs: int, replay: str, *, keep: Path | None = None, folder: Path | None = None
+) -> Tally:
+    """Run the trials of *seeds*, *jobs* at once; those that fail leave their folder in *keep*, if that is given."""
+    warm(place)
+    tally, begun = Tally(place.name, place.points(), replay), time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="millpond-lab-", dir=folder) as root:
+        for verdict in _work(place, seeds, jobs, Path(root), keep):
+            tally.add(verdict)
+    tally.seconds = time.monotonic() - begun
+    return tally
+
+
+def warm(place: Place) -> None:
+    """Load what the children will need, so that each of them does not; no thread is started."""
+    place.config(story_of(0, place.points(), place.engines), Path(tempfile.gettempdir()), 0)
+    for name in _LAZILY_LOADED:
+        with suppress(ImportError):  # what is not installed is not needed
+            importlib.import_module(name)
+    refuse_threads()
+
+
+def _work(place: Place, seeds: Sequence[int], jobs: int, root: Path, keep: Path | None) -> Iterator[Verdict]:
+    """Let *jobs* workers take turns, and give the verdicts as they come."""
+    workers = [fork(partial(_trials, place, seeds[at::jobs], root, keep)) for at in range(jobs)]
+    seen = [0] * jobs
+    try:
+        while any(worker.status is None for worker in workers) or any(
+            seen[at] < len(worker.said) for at, worker in enumerate(workers)
+        ):
+            for at, worker in enumerate(workers):
+                if worker.status is None:
+                    worker.step()
+                for word, value in worker.said[seen[at] :]:
+                    if word != "verdict":
+                        raise TransientError(f"a worker of the lab failed: {value}")
+                    yield Verdict(**value)
+                seen[at] = len(worker.said)
+    finally:
+        for worker in workers:
+            worker.kill()
+
+
+def _trials(place: Place, seeds: Sequence[int], root: Path, keep: Path | None, say: Say) -> None:
+    """Run the trials of one worker."""
+    for seed in seeds:
+        folder = root / f"trial-{seed}-{os.getpid()}"
+        folder.mkdir()
+        verdict = Trial(place, story_of(seed, place.points(), place.engines), folder).run()
+        if keep is not None and not verdict.good:
+            shutil.copytree(folder, keep / f"seed-{seed}", dirs_exist_ok=True, ignore_dangling_symlinks=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        say("verdict", asdict(verdict))
