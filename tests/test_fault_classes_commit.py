@@ -46,6 +46,7 @@ def test_clean_up_that_is_slower_than_commits_queues_nothing(rig: Rig):
 
 def test_undoing_a_commit_does_not_hold_up_the_processing_thread(rig: Rig):
     """While the backend hangs in giving a failed commit's data up, records are processed and commit returns at once."""
+    rig.commit = {"tolerated_failures": 5}
     task = rig.open()
     write(task, 0)
     rig.fault().add("upload", Fault(error=TransientError("no upload today")))
@@ -55,8 +56,7 @@ def test_undoing_a_commit_does_not_hold_up_the_processing_thread(rig: Rig):
     begun = time.monotonic()
     for number in range(1, 200):
         write(task, number)
-    with pytest.raises(CommitError):
-        task.commit()
+    assert task.commit() is failed
     assert time.monotonic() - begun < IMMEDIATE_S
     gate.set()
     with pytest.raises(CommitError):

@@ -187,9 +187,9 @@ def test_what_was_flushed_and_not_committed_is_gone_after_a_crash(disk: Rig):
     engines.committed(disk, 3)
     task = disk.open()
     write(task, 4)
-    gate = disk.fault().hang("upload")
+    gate, before = disk.fault().hang("upload"), disk.fault().calls["upload"]
     task.commit()
-    disk.fault().await_call("upload")  # the image is made and sealed: record 4 lies in tables on the disk
+    disk.fault().await_call("upload", before + 1)  # the image is made and sealed: record 4 lies in tables on the disk
     shutil.copytree(disk.root / disk.state, disk.root / "as the crash left it", symlinks=True)
     disk.state = "as the crash left it"
     found = disk.open()
@@ -245,7 +245,12 @@ def test_a_job_can_be_moved_with_all_its_folders(disk: Rig, tmp_path: Path):
 
 def test_progress_counts_bytes_and_ends_at_the_total(disk: Rig):
     """What a restore tells is the size of the files that it brings, and its last word is the whole."""
-    engines.committed(disk, 200, "a")
+    task = disk.open()
+    for number in range(20_000):
+        task.store("a")[f"k{number}"] = number
+    task.commit_now(30)
+    disk.close()
+    disk.events.clear()
     images = [image for image in engines.images(disk.root / "backup main") if image.parent.name == "a"]
     size = sum(file.size for file in read_manifest(images[-1]).files)
     disk.state = "another disk"
@@ -297,19 +302,19 @@ def test_opening_and_closing_for_ever_holds_nothing(tmp_path: Path, name: str):
 
 
 def test_descriptors_have_a_bound_however_many_tables_there_are(tmp_path: Path):
-    """A database of two hundred tables that are all read holds no more files open than its option says."""
+    """A database of a hundred tables that are all read holds no more files open than its option says."""
     engine = open_engine("rocksdb", tmp_path / "live", max_open_files=40, level0_file_num_compaction_trigger=1_000)
-    for number in range(200):
+    for number in range(120):
         engine.apply([(b"%05d" % number, os.urandom(100))])
         engine.checkpoint(tmp_path / "image")
         shutil.rmtree(tmp_path / "image")
     tables = len(list((tmp_path / "live").glob("*.sst")))
-    for number in random.Random(1).sample(range(200), 200):
+    for number in random.Random(1).sample(range(120), 120):
         assert engine.get_many([b"%05d" % number]) != [None]
     held = [path for _, path in Held.now().descriptors if path.startswith(str(tmp_path))]
     engine.close()
 
-    assert tables > 100
+    assert tables >= 100
     assert 0 < len(held) <= 40
 
 
