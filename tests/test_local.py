@@ -334,7 +334,7 @@ def test_opening_removes_what_was_left_unfinished_and_nothing_else(tmp_path: Pat
     seal(task)
     stage(task, "6-0-ab")
     (task.image("s", "7-0-ab")).mkdir()
-    for folder in (task.new_live(), task.scratch("log"), task.spill(), task.backend("log")):
+    for folder in (task.new_live(), task.scratch("log"), task.spill(), task.clones(), task.backend("log")):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "file").write_text("")
     task.close()
@@ -345,6 +345,12 @@ def test_opening_removes_what_was_left_unfinished_and_nothing_else(tmp_path: Pat
     assert [NAME] == [p.name for p in task.image("s", NAME).parent.iterdir()]
     assert (task.backend("log") / "file").exists()
     task.close()
+
+
+def test_the_cores_folders_are_no_backends(task: TaskDirectory) -> None:
+    """Whatever a backend is called, what it may empty holds nothing of ours."""
+    for name in ("clones", "images", "spill", "main.images", ".."):
+        assert task.clones() not in (task.scratch(name), *task.scratch(name).parents, task.backend(name))
 
 
 def test_a_refused_owner_removes_nothing(task: TaskDirectory, tmp_path: Path) -> None:

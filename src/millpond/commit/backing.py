@@ -100,7 +100,7 @@ class Backing:
             facets=backup.capabilities.facets,
             stores=stores,
             committed=self._stores,
-            scratch=self._task.directory.scratch(f"{backup.name}.images"),
+            scratch=self._task.directory.clones(),
             algorithm=self._policy.algorithm,
             wanted=lambda: attempt.check(self._task.now()),
         )

@@ -9,7 +9,7 @@ A task's folder: who owns it, and where everything in it is.
         images/<store>/<id>-<writer>/          complete images, each with its MANIFEST
         images/<store>/<id>-<writer>.new/      one that is being made
         backends/<name>/  scratch/<name>/      the backends' own: kept; emptied at each opening
-        spill/                                 change files; emptied at each opening
+        spill/  clones/                        change files, clones of images; emptied at each opening
         quarantine/<n>/                        what was proven damaged, with a file REASON
 """
 
@@ -156,7 +156,7 @@ class TaskDirectory(ReadOnlyTaskDirectory):
     def _sweep(self) -> None:
         """Remove live and passing folders and images that were never sealed; only under the lock."""
         doomed = [self._inside(name) for name in _folders(self.root) if name.startswith("live-")]
-        doomed += [self._inside("scratch"), self._inside("spill")]
+        doomed += [self._inside("scratch"), self._inside("spill"), self._inside("clones")]
         for shelf in (self._inside("images", name) for name in _folders(self._inside("images"))):
             doomed += [shelf / name for name in _folders(shelf) if not _is_sealed(shelf / name)]
         for path in doomed:
@@ -165,6 +165,10 @@ class TaskDirectory(ReadOnlyTaskDirectory):
     def scratch(self, name: str) -> Path:
         """Give the folder of the backend *name* for passing things; emptied at open, it may not exist yet."""
         return self._inside("scratch", escape_name(name))
+
+    def clones(self) -> Path:
+        """Give the folder for clones of images that are opened for a look, no backend's; it may not exist yet."""
+        return self._inside("clones")
 
     def new_live(self) -> Path:
         """Make and give a fresh folder for open databases."""

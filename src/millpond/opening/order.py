@@ -260,7 +260,7 @@ def _open_stores(parts: TaskParts, restored: Restored) -> None:
 
 
 def _live_database(parts: TaskParts, store: StoreConfig, image: Image | None, live: Path) -> StoreEngine:
-    scratch = parts.directory.scratch("images")
+    scratch = parts.directory.clones()
     opening = partial(open_live, image, store.spec, store.engine_class, live, scratch, engine_class)
     try:
         return parts.patience.make(opening, f"the engine opens store {store.name!r}", lambda late: late.close())

@@ -93,7 +93,7 @@ def opened_image(image: Image, store: StoreConfig, workplace: TaskDirectory) -> 
     engine, spec = store.engine_class, store.spec
     if made_by != store.engine:
         engine, spec = engine_class(made_by), StoreSpec(store.name, made_by)
-    with opened(image.path, engine, spec, workplace.scratch("reading")) as database:
+    with opened(image.path, engine, spec, workplace.clones()) as database:
         yield database
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
 import shutil
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -149,7 +149,7 @@ def discard(image: Image) -> None:
 @contextmanager
 def opened(image: Path, engine: type[StoreEngine], spec: StoreSpec, scratch: Path) -> Iterator[StoreEngine]:
     """Open the *image* for reading, through a private clone below *scratch*: an image itself is never opened."""
-    clone = scratch / f"open-{time.monotonic_ns()}"
+    clone = scratch / f"open-{secrets.token_hex(8)}"
     scratch.mkdir(parents=True, exist_ok=True)
     clone_image(image, clone, immutable=engine.immutable, transient=engine.transient)
     try:
