@@ -118,3 +118,103 @@ def images() -> Callable[[Path, str], list[Path]]:
         return sorted(path.parent for path in root.rglob("MANIFEST") if path.parent.parent.name == store)
 
     return find
+
+
+OBJECT_CONFIG = """
+[job]
+name = "{name}"
+state_dir = "{root}/{disk}"
+{layout}
+
+[checkpoint]
+retain = 1
+{records}
+
+[backends.cloud]
+cleanup_every = 1
+{data}
+
+[stores.counts]
+engine = "rocksdb"
+key = "str"
+value = "json"
+backup = ["cloud"]
+
+[stores.raw]
+engine = "rocksdb"
+backup = ["cloud"]
+{more}
+
+[restore]
+attempts = 1
+"""
+
+
+@pytest.fixture
+def object_config(tmp_path: Path) -> Callable[..., Path]:
+    """Write a configuration whose records and data lie in one object store, a folder unless it is told otherwise."""
+
+    def write(file: str = "job", place: str = "bucket", **given: str) -> Path:
+        url = f'url = "file://{tmp_path}/{place}"\n'
+        filled = {
+            "name": "flights",
+            "disk": f"disk of {file}",
+            "layout": "",
+            "records": f'manager = "fsspec"\n{url}',
+            "data": f'type = "fsspec"\n{url}',
+            "more": "",
+            **given,
+        }
+        path = tmp_path / f"{file}.toml"
+        path.write_text(OBJECT_CONFIG.format(root=tmp_path, **filled))
+        return path
+
+    return write
+
+
+def expected_after(number: int) -> dict[str, dict[object, object]]:
+    """Give both stores as they are after the commit *number*."""
+    counts = {f"plane {plane}": max(plane, number - number % 2) for plane in range(40) if plane <= number * 10}
+    return {"counts": counts, "raw": {b"%03d" % each: b"x" * each for each in range(number // 2, number + 1)}}
+
+
+def commit_objects(config: Path, numbers: range, task: str = "EWR") -> dict[int, str]:
+    """Bring both stores to what they are after each of *numbers*, a commit each. Gives the ids."""
+    ids = {}
+    with millpond.open_job(config) as job, job.open_task(task) as opened:
+        for number in numbers:
+            for name, wanted in expected_after(number).items():
+                store = opened.store(name)
+                held = dict(store.scan())
+                for key in held.keys() - wanted.keys():
+                    store.delete(key)
+                for key, value in wanted.items():
+                    if held.get(key) != value:
+                        store.put(key, value)
+            opened.processed(SOURCE, number)
+            ids[number] = str(opened.commit_now(20).id)
+    return ids
+
+
+def restored_objects(config: Path, task: str = "EWR", **at: str) -> tuple[int, dict[str, dict[object, object]]]:
+    """Open a task, and give the number of its last commit and both stores."""
+    with millpond.open_job(config) as job, job.open_task(task, **at) as opened:
+        return int(opened.offsets[SOURCE]), {name: dict(opened.store(name).scan()) for name in ("counts", "raw")}
+
+
+@pytest.fixture(name="commit_objects")
+def commit_objects_fixture() -> Callable[..., dict[int, str]]:
+    """Commit to a job of `object_config`."""
+    return commit_objects
+
+
+@pytest.fixture(name="restored_objects")
+def restored_objects_fixture() -> Callable[..., tuple[int, dict[str, dict[object, object]]]]:
+    """Open a task of a job of `object_config`, and look."""
+    return restored_objects
+
+
+@pytest.fixture(name="expected_after")
+def expected_after_fixture() -> Callable[[int], dict[str, dict[object, object]]]:
+    """Give both stores of a job of `object_config` as they are after a commit."""
+    return expected_after

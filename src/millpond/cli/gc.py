@@ -48,6 +48,7 @@ def command(
         names = list(dict.fromkeys(backends)) or list(reader.config.backends)
         period = _grace(grace, reader)
         found = list(find_garbage(reader, period, names))
+        shown = bool(found)
         if not as_json:
             _show(found, reader, period)
         if found and not dry_run and not yes:
@@ -55,7 +56,7 @@ def command(
         removed = [] if dry_run else _remove(found)
         if as_json:
             _print_json(found, removed, reader, period, dry_run=dry_run)
-        elif found:
+        elif shown:
             click.echo(f"would remove {_sum(found)}" if dry_run else f"removed {_sum(removed)}")
 
 

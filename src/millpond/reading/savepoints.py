@@ -54,13 +54,14 @@ def lanes_of(checkpoint: Checkpoint, source: JobConfig, target: JobConfig) -> li
     """
     found: dict[tuple[str, str], dict[str, str]] = {}
     for store in target.stores.values():
-        if store.ephemeral or not _holds(checkpoint, store.name):
+        if not _holds(checkpoint, store.name):
             continue
         holders = _holders(checkpoint, source, store.name)
         takers = [target.backends[name] for name in dict.fromkeys((*store.restore, *store.backup))]
-        takers = [each for each in takers if is_object_store(each)]
-        _refuse_unrestorable(checkpoint, source, store, holders, takers)
-        for taker in takers:
+        takers = [each for each in takers if is_object_store(each) and each.factory.capabilities.durable]
+        if not store.ephemeral:
+            _refuse_unrestorable(checkpoint, source, store, holders, takers)
+        for taker in takers if holders else ():
             giver = next((each for each in holders if each.marker_key == taker.marker_key), holders[0])
             marker = checkpoint.markers[giver.marker_key][store.name]
             found.setdefault((giver.name, taker.name), {})[store.name] = marker
@@ -154,7 +155,12 @@ def _pinned(source: JobReader, task: str, name: str) -> Checkpoint:
 
 def _numbered(target: JobReader) -> NumberedCheckpoints:
     if isinstance(target.manager, NumberedCheckpoints):
-        return target.manager
+        if target.manager.capabilities.durable:
+            return target.manager
+        raise ConfigError(
+            f"the checkpoint manager {target.config.checkpoint.manager!r} keeps nothing beyond this very process: copy "
+            f"to another place"
+        )
     raise ConfigError(
         f"the checkpoint manager {target.config.checkpoint.manager!r} takes no copied record: use a directory, s3 or "
         f"fsspec there (checkpoint.manager)"
