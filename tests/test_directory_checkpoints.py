@@ -9,6 +9,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing.synchronize import Barrier as ProcessBarrier
@@ -263,6 +264,22 @@ def test_a_file_system_that_overwrites_is_found_out(
     with pytest.raises(ConfigError, match="2 won"):
         manager.validate_resources()
     assert [] == [p for p in manager.config.path.rglob("*") if "probe" in p.name]
+
+
+def test_a_file_system_that_hangs_is_told(manager: DirectoryCheckpoints, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that does not answer holds up neither the validation beyond its deadline nor the interpreter's exit."""
+    gate = threading.Event()
+
+    def hang(path: Path, data: bytes) -> bool:
+        return gate.wait(60)
+
+    monkeypatch.setattr(directory, "create_durably", hang)
+    monkeypatch.setattr(directory, "_PROBE_DEADLINE_S", 0.2)
+
+    with pytest.raises(TransientError, match="did not answer within"):
+        manager.validate_resources()
+    assert all(thread.daemon for thread in threading.enumerate() if thread.name.startswith("millpond-probe"))
+    gate.set()
 
 
 def test_unfinished_files_are_no_records_and_go_when_they_are_old(manager: DirectoryCheckpoints) -> None:

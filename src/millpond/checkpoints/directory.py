@@ -15,17 +15,19 @@ import os
 import secrets
 import shutil
 from collections.abc import Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import wait
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from threading import Barrier
 from typing import ClassVar
 
 from attrs import field, frozen
 
-from millpond.errors import ConfigError, StateCorruptError
+from millpond.errors import ConfigError, StateCorruptError, TransientError
 from millpond.formats.envelope import MAX_SIZE
+from millpond.lanes import Workers
 from millpond.local import (
     create_durably,
     escape_name,
@@ -192,12 +194,22 @@ def _remove_abandoned(probe: Path) -> None:
 
 
 def _race_two_creations(folder: DirectoryFolder) -> None:
-    """Raise ConfigError unless exactly one of two creations wins and its content is what can be read."""
+    """
+    Try whether exactly one of two creations wins and its content is what can be read.
+
+    Raises:
+        ConfigError: It does not.
+        TransientError: The file system hangs.
+    """
     start = Barrier(2)
     bodies = [b"first" * 100, b"second" * 100]
-    with ThreadPoolExecutor(2) as pool:
-        attempts = [pool.submit(_create_at_once, folder, body, start) for body in bodies]
-        won = [attempt.result(_PROBE_DEADLINE_S) for attempt in attempts]
+    workers = Workers("probe", 2)
+    attempts = [workers.submit(partial(_create_at_once, folder, body, start)) for body in bodies]
+    hung = wait(attempts, _PROBE_DEADLINE_S).not_done
+    workers.close(0)
+    if hung:
+        raise TransientError(f"{folder.root} did not answer within {_PROBE_DEADLINE_S:g} s: is its server reachable?")
+    won = [attempt.result() for attempt in attempts]
     read = folder.read("probe")
     if sum(won) != 1 or read != bodies[won.index(True)]:
         raise ConfigError(
