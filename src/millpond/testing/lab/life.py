@@ -55,22 +55,27 @@ def _arm(death: Death, say: Say) -> None:
     arm(hook)
 
 
-def _offset(task: Task) -> int:
+def offset_of(task: Task) -> int:
+    """Give how many records the task has processed."""
     return int(task.offsets.get(SOURCE, "-1")) + 1
+
+
+def stores_of(task: Task) -> dict[str, dict[bytes, bytes]]:
+    """Give all that the stores of *task* hold."""
+    return {name: dict(task.store(name).scan()) for name in STORES}
 
 
 def _open(config: JobConfig, seed: int, say: Say, use: Callable[[Task, int], None]) -> None:
     """Open the task, compare it with the model, and let *use* go on with it."""
     with Job(config) as job, job.open_task(TASK, timeout_s=_WAIT_S) as task:
-        offset = _offset(task)
+        offset = offset_of(task)
         say("resumed", offset)
         _compare(task, seed, offset, say)
         use(task, offset)
 
 
 def _compare(task: Task, seed: int, offset: int, say: Say) -> None:
-    found = {name: dict(task.store(name).scan()) for name in STORES}
-    difference = compare(found, expected(seed, offset))
+    difference = compare(stores_of(task), expected(seed, offset))
     if difference:
         say("wrong", [offset, difference.missing, difference.resurrected, difference.changed])
 
@@ -117,7 +122,7 @@ def _last_life(config: JobConfig, seed: int, life: Life, again: JobConfig, say: 
     def go_on(task: Task, offset: int) -> None:
         for _ in range(2):  # two commits at least, so that nothing older is retained
             _process(task, seed, life, offset, say)
-            offset = _offset(task)
+            offset = offset_of(task)
             _compare(task, seed, offset, say)
 
     _open(config, seed, say, go_on)
