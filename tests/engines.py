@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -169,6 +170,15 @@ class Rig:
         state = offset_of(task), {name: dict(task.store(name).scan()) for name in self.stores}
         self.close()
         return state
+
+    def restored_when_free(self) -> tuple[int, dict[str, dict[str, Any]]]:
+        """Like :meth:`restored`, as soon as what hung has let the task's folder go."""
+        for _ in range(300):
+            try:
+                return self.restored()
+            except millpond.TransientError:
+                threading.Event().wait(0.05)
+        raise AssertionError("the folder was not let go")
 
     def told(self, *kinds: type[Event]) -> list[Any]:
         """Give the events of *kinds*, in order."""

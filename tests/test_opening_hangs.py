@@ -22,16 +22,6 @@ def hanging(rig, verb):
     return faults, faults.hang(verb)
 
 
-def restored_when_free(rig):
-    """Open the task as soon as its folder is free, and give what is in it."""
-    for _ in range(200):
-        try:
-            return rig.restored()
-        except TransientError:
-            threading.Event().wait(0.05)
-    raise AssertionError("the folder was not let go")
-
-
 @pytest.fixture
 def commits(disks):
     """The ids of two commits of the task."""
@@ -57,7 +47,7 @@ def test_an_opening_ends_in_time_whatever_hangs(elsewhere, commits, verb):
     assert time.monotonic() - begun < 15
     faults.await_call(verb)
     gate.set()
-    assert expected(1) == restored_when_free(elsewhere)
+    assert expected(1) == elsewhere.restored_when_free()
 
 
 @pytest.mark.parametrize("verb", ["claim", "read_last", "backup_manager", "restore_init", "init"])
@@ -132,4 +122,4 @@ def test_an_engine_that_hangs_in_open_ends_in_time(elsewhere, monkeypatch):
 
     assert closed.wait(10)
     elsewhere.changes = {}
-    assert expected(1) == restored_when_free(elsewhere)
+    assert expected(1) == elsewhere.restored_when_free()
