@@ -201,6 +201,23 @@ def test_a_live_writer_notices_nothing(bucket: tuple[Path, Path]):
         assert expected == dict(task.store("counts").scan())
 
 
+def test_images_on_a_disk_are_found_too(job: tuple[Path, list[str]], images: Callable[[Path, str], list[Path]]):
+    """Of a backend that keeps images, one that no checkpoint names is shown and removed, and the others stay."""
+    config, ids = job
+    (image, *_) = images(config.parent / "archive", "delays")
+    stray = image.with_name(f"1-2-{'0' * 32}")
+    shutil.copytree(image, stray)
+    age(stray)
+
+    said = json.loads(run("--yes", "-c", config, "--backend", "archive", "--json").stdout)
+
+    assert [("archive", str(stray))] == [(each["backend"], each["name"]) for each in said["objects"]]
+    assert image.is_dir()
+    assert not stray.exists()
+    with millpond.open_job(config) as opened, opened.open_task("EWR", at=ids[1]) as task:
+        assert ids[1] == str(task.last.id)
+
+
 def test_what_cannot_be_right_is_a_wrong_usage(bucket: tuple[Path, Path], object_config: Callable[..., Path]):
     """A grace that a live commit may exceed, no duration, JSON without a decision, records in a process: 2; why."""
     config, root = bucket

@@ -12,7 +12,7 @@ from attrs import field, frozen
 from millpond.blob.diff import StoreDiff, diff_stores
 from millpond.blob.manifests import ManifestReader
 from millpond.checkpoint import Checkpoint
-from millpond.config import BackendConfig, StoreConfig
+from millpond.config import StoreConfig
 from millpond.errors import StateCorruptError, StateNotFoundError
 from millpond.formats.blob_manifest import BackupManifest
 from millpond.formats.manifest import ImageManifest
@@ -72,17 +72,43 @@ def diff(
     reader.check_task(task)
     before, after = reader.checkpoint(task, earlier), reader.checkpoint(task, later)
     found = []
-    for store in reader.config.stores.values():
-        if store.ephemeral:
-            continue
-        place, files, reason = _files(reader, task, store, before, after)
-        told = _keys(reader, task, store, before, after, first) if keys else None
-        found.append(Difference(store.name, place, files, told, reason))
+    with Places.opened(reader, task) as places:
+        for store in reader.config.stores.values():
+            if store.ephemeral:
+                continue
+            place, files, reason = _files(reader, places, store, before, after)
+            told = _keys(reader, task, store, before, after, first) if keys else None
+            found.append(Difference(store.name, place, files, told, reason))
     return before, after, found
 
 
+@frozen
+class Places:
+    """The object stores of a task, each opened when it is first asked."""
+
+    _reader: JobReader
+    task: str
+    _stack: ExitStack
+    _manifests: dict[str, ManifestReader] = field(factory=dict, init=False)
+
+    @classmethod
+    @contextmanager
+    def opened(cls, reader: JobReader, task: str) -> Iterator[Places]:
+        """Give the places of *task*; all are closed after the block."""
+        with ExitStack() as stack:
+            yield cls(reader, task, stack)
+
+    def manifests(self, section: str) -> ManifestReader:
+        """Give what reads the manifests of the backend *section*."""
+        found = self._manifests.get(section)
+        if found is None:
+            place = self._stack.enter_context(data_place(self._reader, self.task, section))
+            found = self._manifests[section] = ManifestReader(place.store, place.prefix)
+        return found
+
+
 def _files(
-    reader: JobReader, task: str, store: StoreConfig, before: Checkpoint, after: Checkpoint
+    reader: JobReader, places: Places, store: StoreConfig, before: Checkpoint, after: Checkpoint
 ) -> tuple[str | None, StoreDiff | None, str]:
     """Compare the files of *store* in the first place that knows those of both."""
     trouble = "neither an object store nor this disk has both"
@@ -92,23 +118,18 @@ def _files(
         if not is_object_store(backend) or not any(held):
             continue
         try:
-            return name, _diff_in(reader, task, store, backend, before, after), ""
+            return name, _diff_in(places.manifests(name), backend.marker_key, store.name, before, after), ""
         except (StateNotFoundError, StateCorruptError) as error:
             trouble = str(error)
-    return _local_files(reader, task, store, before, after) or (None, None, trouble)
+    return _local_files(reader, places.task, store, before, after) or (None, None, trouble)
 
 
-def _diff_in(
-    reader: JobReader, task: str, store: StoreConfig, backend: BackendConfig, before: Checkpoint, after: Checkpoint
-) -> StoreDiff:
-    with data_place(reader, task, backend.name) as place:
-        manifests = ManifestReader(place.store, place.prefix)
+def _diff_in(manifests: ManifestReader, key: str, store: str, before: Checkpoint, after: Checkpoint) -> StoreDiff:
+    def read(checkpoint: Checkpoint) -> dict[str, BackupManifest]:
+        marker = checkpoint.markers.get(key, {}).get(store)
+        return {} if marker is None else {store: manifests.read(marker)}
 
-        def read(checkpoint: Checkpoint) -> dict[str, BackupManifest]:
-            marker = checkpoint.markers.get(backend.marker_key, {}).get(store.name)
-            return {} if marker is None else {store.name: manifests.read(marker)}
-
-        return diff_stores(read(before), read(after))[0]
+    return diff_stores(read(before), read(after))[0]
 
 
 def _local_files(
