@@ -37,7 +37,7 @@ def hanging(disks, request):
 
 @pytest.mark.parametrize("hanging", [*BEFORE, "abandon", *AFTER], indirect=True)
 def test_the_host_is_not_held_up(hanging):
-    """No call waits for ever: commit gives or raises at once, commit_now and close end in time, and when the plugin comes back all is exact."""
+    """No call waits beyond its time, nobody else gets the folder meanwhile, and in the end all is exact."""
     disks, task, _, gate = hanging
     begun = time.monotonic()
 
