@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -11,6 +12,7 @@ from services import moto_server
 from services.s3_server import S3Server
 
 import millpond
+from millpond.blob.savepoint import keep_record
 from millpond.cli import main
 
 Objects = Callable[..., dict[int, str]]
@@ -249,3 +251,49 @@ def test_state_on_a_local_disk_is_pinned_and_not_copied(
     assert "the pin itself keeps it" in told
     with millpond.open_job(config) as opened, opened.open_task("EWR", at="sp") as task:
         assert ids[-1] == str(task.last.id)
+
+
+def test_what_a_live_owner_tidies_before_the_pin_is_there_goes_over_again(
+    kept: tuple[Path, dict[int, str]],
+    object_config: Callable[..., Path],
+    restored_objects: Restored,
+    expected_after: Expected,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Objects that vanish between their copy and the record are found missing, and the copy is whole all the same."""
+    config, _ = kept
+    other = object_config("other", "elsewhere")
+    vanished = []
+
+    def tidied(*args: Any) -> None:
+        for path in (config.parent / "elsewhere").rglob("data/cloud/*"):
+            vanished.append(path.name)
+            path.unlink()
+        keep_record(*args)
+
+    monkeypatch.setattr("millpond.reading.savepoints.keep_record", tidied)
+
+    done("savepoint", "copy", "before", "-c", config, "--to", other)
+
+    assert vanished
+    assert (2, expected_after(2)) == restored_objects(other, at="before")
+
+
+def test_an_interrupted_copy_says_what_is_there(
+    kept: tuple[Path, dict[int, str]], object_config: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+):
+    """Ctrl-C ends a copy with 130, the truth about what was done, and nothing that could be opened."""
+    config, _ = kept
+    other = object_config("other", "elsewhere")
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("millpond.reading.savepoints.keep_record", interrupt)
+        result = run("savepoint", "move", "before", "-c", config, "--to", other)
+
+    assert 130 == result.exit_code
+    assert "before was copied of no task" in result.stderr
+    assert 3 == run("savepoint", "list", "-c", other).exit_code
+    done("savepoint", "move", "before", "-c", config, "--to", other)
