@@ -10,7 +10,8 @@ from typing import Any, NoReturn
 
 from millpond.checkpoint import Checkpoint, CheckpointId
 from millpond.spi import Change, FileEntry
-from millpond.testing.kit.backend_bench import STORE, BackendBench, Owner, numbered
+from millpond.testing.kit.backend_bench import BackendBench
+from millpond.testing.kit.backend_owner import STORE, Owner, numbered
 from millpond.testing.kit.child import answer
 from millpond.testing.kit.snapshots import KitSnapshot
 from millpond.testing.kit.suite import Suite

@@ -7,7 +7,8 @@ from itertools import pairwise
 
 from millpond.checkpoint import Checkpoint
 from millpond.errors import FormatError, StateCorruptError, StateNotFoundError
-from millpond.testing.kit.backend_bench import STORE, BackendBench, numbered
+from millpond.testing.kit.backend_bench import BackendBench
+from millpond.testing.kit.backend_owner import STORE, numbered
 from millpond.testing.kit.contract import Cases, expect, expect_equal
 from millpond.testing.kit.door import SideDoor, damages
 

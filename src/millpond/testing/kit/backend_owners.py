@@ -7,7 +7,8 @@ from datetime import timedelta
 
 from millpond.checkpoint import Checkpoint
 from millpond.errors import MillpondError
-from millpond.testing.kit.backend_bench import STORE, BackendBench, Owner, Place, numbered
+from millpond.testing.kit.backend_bench import BackendBench
+from millpond.testing.kit.backend_owner import STORE, Owner, Place, numbered
 from millpond.testing.kit.contract import Cases, Level, NotShownError, expect
 
 cases: Cases[BackendBench] = Cases()

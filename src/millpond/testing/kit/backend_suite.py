@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from millpond.spi import StateBackendFactory
-from millpond.testing.kit import backend_damage, backend_owners, backend_trips, backend_verbs
+from millpond.testing.kit import backend_damage, backend_owners, backend_trips, backend_uploads, backend_verbs
 from millpond.testing.kit.backend_bench import BackendBench
 from millpond.testing.kit.child import ChildRecipe
 from millpond.testing.kit.contract import Cases, gathered
@@ -26,7 +26,12 @@ class BackendSuite(Suite[BackendBench]):
 
     kind: ClassVar[str] = "backend"
     cases: ClassVar[Cases[Any]] = gathered(
-        backend_verbs.cases, backend_trips.cases, backend_owners.cases, backend_damage.cases
+        backend_verbs.cases,
+        backend_uploads.cases,
+        backend_trips.cases,
+        backend_owners.cases,
+        backend_damage.cases,
+        order=("factory", "init", "snapshot", "upload"),
     )
 
     @abstractmethod

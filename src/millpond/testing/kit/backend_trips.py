@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from millpond.checkpoint import Checkpoint
 from millpond.errors import FormatError, StateCorruptError, StateNotFoundError
-from millpond.testing.kit.backend_bench import STORE, BackendBench, numbered
+from millpond.testing.kit.backend_bench import BackendBench
+from millpond.testing.kit.backend_owner import STORE, numbered
 from millpond.testing.kit.bench import on_worker
 from millpond.testing.kit.contract import Cases, Level, expect, expect_equal, expect_error
 

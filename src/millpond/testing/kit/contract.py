@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
@@ -75,10 +75,12 @@ class Cases(Generic[B]):
         return iter(self.by_id.values())
 
 
-def gathered(*groups: Cases[B]) -> Cases[B]:
-    """Give the cases of all *groups*, in order."""
+def gathered(*parts: Cases[B], order: Sequence[str] = ()) -> Cases[B]:
+    """Give the cases of all *parts*, in order; those of the groups that *order* names first, in that order."""
     made: Cases[B] = Cases()
-    for case in (case for group in groups for case in group):
+    places = {group: place for place, group in enumerate(order)}
+    found = [case for part in parts for case in part]
+    for case in sorted(found, key=lambda case: places.get(case.group, len(places))):
         if case.id in made.by_id:
             raise AssertionError(f"two cases are called {case.id}")
         made.by_id[case.id] = case

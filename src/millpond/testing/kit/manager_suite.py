@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from millpond.spi import CheckpointManager, JobContext, VersionPolicy
-from millpond.testing.kit import manager_cases, manager_pins, manager_races
+from millpond.testing.kit import manager_cases, manager_claims, manager_pins, manager_races
 from millpond.testing.kit.child import ChildRecipe
 from millpond.testing.kit.contract import Cases, gathered
 from millpond.testing.kit.manager_bench import ManagerBench
@@ -26,7 +26,13 @@ class CheckpointsSuite(Suite[ManagerBench]):
     """
 
     kind: ClassVar[str] = "checkpoints"
-    cases: ClassVar[Cases[Any]] = gathered(manager_cases.cases, manager_pins.cases, manager_races.cases)
+    cases: ClassVar[Cases[Any]] = gathered(
+        manager_claims.cases,
+        manager_cases.cases,
+        manager_pins.cases,
+        manager_races.cases,
+        order=("manager", "resources", "tasks", "claim"),
+    )
 
     @abstractmethod
     def make(self, folder: Path, job: JobContext, versions: VersionPolicy) -> CheckpointManager:
