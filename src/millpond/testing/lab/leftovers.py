@@ -14,7 +14,7 @@ from millpond.formats.blob_manifest import decode as decode_manifest
 from millpond.formats.blob_marker import BlobMarker
 from millpond.reading import JobReader
 from millpond.records.folder import record_number
-from millpond.spi import StoreSpec
+from millpond.spi import StateBackendAdmin, StoreSpec
 
 _AT_ONCE = timedelta(0)
 
@@ -49,7 +49,7 @@ def _retained(reader: JobReader) -> Retained:
     return {task: [listed.checkpoint for listed in reader.checkpoints(task)] for task in reader.tasks()}
 
 
-def _admin(reader: JobReader, backend: BackendConfig):  # type: ignore[no-untyped-def]
+def _admin(reader: JobReader, backend: BackendConfig) -> StateBackendAdmin:
     specs: list[StoreSpec] = [store.spec for store in reader.config.stores.values()]
     return backend.factory.admin(reader.context, specs)
 
