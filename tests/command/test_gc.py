@@ -140,19 +140,27 @@ def test_what_came_back_while_it_asked_stays(bucket: tuple[Path, Path], monkeypa
 
 
 def test_a_savepoint_keeps_what_it_needs(
-    bucket: tuple[Path, Path], commit_objects: Objects, restored_objects: Restored, expected_after: Expected
+    object_config: Callable[..., Path],
+    commit_objects: Objects,
+    restored_objects: Restored,
+    expected_after: Expected,
 ):
-    """However old, the objects of a pinned checkpoint stay, and it is restored exactly afterwards."""
-    config, root = bucket
-    pin = CliRunner().invoke(main, ["checkpoints", "pin", "kept", "-c", str(config)])
-    commit_objects(config, range(4, 8))
-    age(root)
+    """However old, what only a pinned checkpoint needs stays until it is unpinned, and is restored exactly."""
+    config = object_config()
+    config.write_text(config.read_text().replace("cleanup_every = 1", "cleanup_every = 1\nchanges = false"))
+    commit_objects(config, range(1, 4))
+    pinned = CliRunner().invoke(main, ["checkpoints", "pin", "kept", "-c", str(config)])
+    commit_objects(config, range(4, 16))
+    age(config.parent / "bucket")
 
-    assert 0 == run("--yes", "-c", config).exit_code
+    collected = run("--yes", "-c", config)
 
-    assert 0 == pin.exit_code
+    assert (0, 0) == (pinned.exit_code, collected.exit_code)
     shutil.rmtree(config.parent / "disk of job")
     assert (3, expected_after(3)) == restored_objects(config, at="kept")
+    age(config.parent / "bucket")
+    CliRunner().invoke(main, ["checkpoints", "unpin", "kept", "-c", str(config)])
+    assert "removed" in run("--yes", "-c", config).stdout
 
 
 WRITER = """
