@@ -380,6 +380,8 @@ def test_a_bucket_gives_everything_back_to_an_empty_disk(tmp_path):
     assert "from the backend 'archive'" in done.stdout
     assert "wiped before the comparison" in done.stdout
     assert "archive  ok" in done.stdout
+    assert re.search(r"checkpoints diff .*\n.*from checkpoint", done.stdout), done.stdout
+    assert re.search(r"gc --dry-run .*\n  job flights: nothing to remove", done.stdout), done.stdout
 
 
 @needs_data

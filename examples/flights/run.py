@@ -227,11 +227,22 @@ def conclude(
 
 def _show_commands(console: Console, place: Place) -> None:
     """Run the commands while the server is there, and show what they say."""
-    for command in _commands(place):
+    listing, *others = _commands(place)
+    listed = json.loads(_run(f"{listing} --task {ORIGINS[0]} --json").stdout)
+    newest, *earlier = [one["id"] for one in listed["tasks"][0]["checkpoints"]]
+    before = earlier[0] if earlier else newest
+    millpond_command, config = shlex.split(listing)[0], _shown(place.config)
+    others.append(f"{millpond_command} checkpoints diff {before} {newest} --task {ORIGINS[0]} --config {config}")
+    others.append(f"{millpond_command} gc --dry-run --config {config}")
+    for command in [listing, *others]:
         console.print(f"$ {command}", markup=False, soft_wrap=True)
-        said = subprocess.run(shlex.split(command), capture_output=True, text=True, check=False)
+        said = _run(command)
         for line in [*said.stdout.splitlines()[:SHOWN_LINES], *said.stderr.splitlines()]:
             console.print(f"  {line}", markup=False, soft_wrap=True)
+
+
+def _run(command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(shlex.split(command), capture_output=True, text=True, check=False)
 
 
 def _commands(place: Place) -> list[str]:
