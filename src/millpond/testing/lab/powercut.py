@@ -92,16 +92,16 @@ def run_cuts(place: Place, count: int, seed: int, records: int = 45, *, syncs: b
 def _cut_all(place: Place, story: Story, folder: Path, records: int, count: int, cuts: Cuts, *, syncs: bool) -> None:
     recording = record(place, story, folder, records, syncs=syncs)
     chance = random.Random(f"{story.seed} {story.engine}")  # noqa: S311 - a run is repeated by its seed
-    disk, acknowledged, places = recording.before, 0, _places(recording, count, chance)
+    disk, least, places = recording.before, 0, _places(recording, count, chance)
     for at, call in enumerate(recording.calls):
         cuts.calls += disk.do(call)
-        acknowledged = max(acknowledged, _acknowledged(call))
+        least = max(least, acknowledged(call))
         for _ in range(places[at]):
             kept = list(Kept)[sum(cuts.by_kept.values()) % len(Kept)]
             where = f"{story.engine}: after call {at} ({call.name}), {kept.value} kept"
             target = folder / "cut"
             disk.write_after_a_cut(target, kept, chance)
-            _judge(cuts, where, kept, *_outcome(place, story, target, acknowledged))
+            _judge(cuts, where, kept, *_outcome(place, story, target, least))
     if sum(places.values()) < count:
         raise AssertionError("not every cut had its place")
     disk.write_now(folder / "end")
@@ -123,10 +123,8 @@ def record(place: Place, story: Story, folder: Path, records: int, *, syncs: boo
     if tracer is None:
         raise ConfigError("there is no strace here: install it")
     root.mkdir()
-    told = {"backend": place.name, "sections": place.sections, "engine": story.engine, "seed": story.seed}
-    told |= {"root": str(root), "records": records, "syncs": syncs}
     ended = subprocess.run(  # noqa: S603 - our own interpreter, our own code
-        [*tracer, sys.executable, "-c", "from millpond.testing.lab.powercut import job; job()", json.dumps(told)],
+        [*tracer, *job_command(place, story, root, records, syncs=syncs)],
         capture_output=True,
         timeout=_DEADLINE_S,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
@@ -136,6 +134,14 @@ def record(place: Place, story: Story, folder: Path, records: int, *, syncs: boo
         raise TransientError(f"the job under strace ended with {ended.returncode}: {ended.stderr.decode()[-500:]}")
     with log.open(encoding="ascii") as lines:
         return Recording(Disk(str(root)), list(calls(lines)))
+
+
+def job_command(place: Place, story: Story, root: Path, records: int, *, syncs: bool) -> list[str]:
+    """Give the command that runs a job of *records* records below *root*."""
+    told = {"backend": place.name, "sections": place.sections, "engine": story.engine, "seed": story.seed}
+    told |= {"root": str(root), "records": records, "syncs": syncs}
+    code = "from millpond.testing.lab.powercut import job; job()"
+    return [sys.executable, "-c", code, json.dumps(told)]
 
 
 def job() -> None:
@@ -153,7 +159,7 @@ def job() -> None:
         live(config, told["seed"], Life(records=told["records"] // 3, seed=told["seed"] + part), config, say)
 
 
-def _acknowledged(call: Call) -> int:
+def acknowledged(call: Call) -> int:
     """Give the offset that *call* tells the parent is durable; 0 if it does not."""
     if call.name != "write" or call.arguments[0] != "1":
         return 0
