@@ -204,6 +204,17 @@ def test_sftp_refuses_to_create_exclusively(store: BlobStore):
     assert [] == keys(store)
 
 
+@every_place
+@pytest.mark.parametrize(
+    "key", ["", "/a", "a/", "a//b", "../a", "a/../../b", "a/./b", "a~b", "a\\b", "a\0b", "a?b", "a#b"]
+)
+def test_a_key_leads_nowhere_else(store: BlobStore, key: str):
+    """What could lead out of the root, or be read as something else, is no key: no verb does anything with it."""
+    for work in (lambda: store.put(key, BytesBody(b"x")), lambda: store.get(key), lambda: store.delete([key])):
+        with pytest.raises(ConfigError, match="no key"):
+            work()
+
+
 class Breaking(Body):
     """A body that breaks when half of it was read."""
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from datetime import datetime
+from email.utils import parsedate_to_datetime
 from io import BytesIO
 from types import MappingProxyType
 from typing import Any, ClassVar
 
 from millpond.blob import BlobEntry, Body
-from millpond.errors import StateNotFoundError
+from millpond.errors import ConfigError, StateNotFoundError
 from millpond_fsspec.failures import Kind, kind_of, status_of
 from millpond_fsspec.reading import whole
 from millpond_fsspec.remote import RemoteStore
@@ -82,7 +83,7 @@ class AzureStore(RemoteStore):
             if _code(error) == "BlobNotFound":
                 raise StateNotFoundError(f"there is no object {self.where(key)}") from None
             if kind_of(error) is Kind.MISSING:
-                raise OSError(f"there is no container {self._container!r}, or it cannot be seen") from error
+                raise ConfigError(f"there is no container {self._container!r}: create it, or correct the URL") from None
             raise
 
     async def _download(self, fs: Any, key: str, start: int, length: int | None) -> bytes:
@@ -121,8 +122,6 @@ class AzureStore(RemoteStore):
         return self._wait(fs, self._ask_time(fs))
 
     async def _ask_time(self, fs: Any) -> int:
-        from email.utils import parsedate_to_datetime
-
         dates: list[str] = []
         client = fs.service_client.get_container_client(self._container)
         found = client.list_blobs(

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from millpond.blob import BlobEntry, Body
+from millpond.errors import ConfigError
 from millpond_fsspec.failures import status_of
 from millpond_fsspec.reading import whole
 from millpond_fsspec.remote import RemoteStore
@@ -116,9 +117,8 @@ class GcsStore(RemoteStore):
         return await fs._call(method, path, *parts, **rest)  # noqa: SLF001 - it has no public name that can be awaited
 
     def _get(self, fs: Any, key: str, start: int, length: int | None) -> bytes:
-        if length == 0 and start == 0:
-            length = 1
-            return self._get(fs, key, 0, length)[:0]
+        if length == 0:  # a range of nothing cannot be asked for; whether the object is there can
+            return self._get(fs, key, 0, 1)[:0]
         end = None if length is None else start + length
         try:
             work = fs._cat_file(self.place.path(key), start or None, end)  # noqa: SLF001 - the awaitable one
@@ -192,5 +192,5 @@ def _related(metadata: Mapping[str, str], data: bytes) -> _Kept:
     return _Kept(b"".join((head.encode(), data, f"\r\n--{_BOUNDARY}--".encode())))
 
 
-def _missing(bucket: str) -> OSError:
-    return OSError(f"there is no bucket {bucket!r}, or it cannot be seen")
+def _missing(bucket: str) -> ConfigError:
+    return ConfigError(f"there is no bucket {bucket!r}: create it, or correct the URL")

@@ -129,7 +129,8 @@ class SftpStore(FsspecStore):
 
     def abort(self, upload: Unfinished) -> None:
         """Remove it."""
-        self.delete([upload.token])
+        with self._told("remove", upload.token), self._instances.use() as fs:
+            self._delete(fs, [upload.token])
 
 
 def _write(fs: Any, path: str, body: Body) -> int:

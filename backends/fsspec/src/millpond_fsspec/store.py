@@ -15,6 +15,13 @@ from millpond_fsspec.place import Instances, Place
 
 _BUGS = (AttributeError, NameError, AssertionError)
 """Nothing that an operator or a repetition could mend."""
+_NOT_IN_KEYS = frozenset("~\\\0#?*[]{}:")
+
+
+def check_key(key: str) -> None:
+    """Refuse a key that could lead out of the root, or that an implementation would read as something else."""
+    if not {"", ".", ".."}.isdisjoint(key.split("/")) or not _NOT_IN_KEYS.isdisjoint(key):
+        raise ConfigError(f"{key[:200]!r} is no key of an object: it could lead out of its folder")
 
 
 class FsspecStore(BlobStore):
@@ -38,11 +45,13 @@ class FsspecStore(BlobStore):
 
     def put(self, key: str, body: Body, *, if_absent: bool = False) -> bool:
         """Make the object *key*, and see that it has the size of *body*."""
+        check_key(key)
         with self._told("write", key), self._instances.use() as fs:
             return self._put(fs, key, body, if_absent=if_absent)
 
     def get(self, key: str, start: int = 0, length: int | None = None) -> bytes:
         """Give *length* bytes of the object *key* from *start* on."""
+        check_key(key)
         if length is not None and length <= 0:
             length = 0
         with self._told("read", key), self._instances.use() as fs:
@@ -55,6 +64,8 @@ class FsspecStore(BlobStore):
 
     def delete(self, keys: Collection[str]) -> None:
         """Remove *keys*; missing ones are fine."""
+        for key in keys:
+            check_key(key)
         if keys:
             with self._told("remove", min(keys)), self._instances.use() as fs:
                 self._delete(fs, keys)
