@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import secrets
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
@@ -312,3 +313,18 @@ def test_a_file_is_synced_before_its_folder(
     assert synced.index(content[0]) < len(synced) - 1
     assert f"{root}/a/b" == synced[-1]
     assert {str(Path(root).parent), root, f"{root}/a"} <= set(synced)
+
+
+def test_a_file_store_keeps_nothing_that_killed_processes_left(tmp_path: Path):
+    """Asking for the time removes unfinished files of a day ago, and a probe's folder goes with its last file."""
+    for name, age_s in ((".new-old", 86_500), (".new-young", 60)):
+        (tmp_path / name).touch()
+        then = time.time() - age_s
+        os.utime(tmp_path / name, (then, then))
+    store = open_store(f"file://{tmp_path}", {})
+
+    store.put(".probe-1/object", BytesBody(b"x"))
+    store.now()
+    store.delete([".probe-1/object"])
+
+    assert [".new-young"] == [path.name for path in tmp_path.iterdir()]

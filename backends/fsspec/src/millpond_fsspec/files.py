@@ -20,6 +20,7 @@ from millpond_fsspec.store import FsspecStore
 from millpond_fsspec.walking import UNFINISHED, Child, unfinished, walk
 
 _PROBE = ".probe-"
+_TEMPORARY_LIFE_MS = 24 * 3600 * 1000
 
 
 class FileStore(FsspecStore):
@@ -112,9 +113,18 @@ class FileStore(FsspecStore):
         with explained("create", path):
             path.touch(exist_ok=False)
             try:
-                return path.stat().st_mtime_ns // 1_000_000
+                now = path.stat().st_mtime_ns // 1_000_000
+                self._remove_abandoned(now - _TEMPORARY_LIFE_MS)
+                return now
             finally:
                 path.unlink()
+
+    def _remove_abandoned(self, oldest_kept: int) -> None:
+        """Remove what processes left that were killed while they asked for the time: no prefix finds it."""
+        for child in self._children(""):
+            if is_temporary(child.name) and not child.folder and child.millis < oldest_kept:
+                with suppress(FileNotFoundError):
+                    (self._root / child.name).unlink()
 
     def unfinished(self, prefix: str) -> Sequence[Unfinished]:
         """Give what killed writers left."""
