@@ -12,8 +12,12 @@ COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generat
 	--custom-compile-command "make lock" --no-emit-package millpond $(BACKENDS:%=--no-emit-package millpond-%) \
 	$(GROUPS:%=--group %) --all-extras $(PROJECTS) --output-file requirements.lock
 
+BACKEND := rocksdb-local
+SEEDS := 0-300
+JOBS := 2
+
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-all demo demo-s3 bench docs lock upgrade clean
+.PHONY: help setup test test-all demo demo-s3 bench crash docs lock upgrade clean
 
 help: ## list these words
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
@@ -37,6 +41,12 @@ demo-s3: setup ## the same with records and state in a bucket, on a server that 
 
 bench: setup ## measure beside the bare parts, each program of benchmarks/ in turn, into one table
 	$(IN_VENV) benchmarks/run.py
+
+crash: setup ## kill jobs at every step: SEEDS=0-3000 BACKEND=rocksdb-local JOBS=2 (fsspec; another by TEMPLATE=FILE)
+	$(IN_VENV) -m millpond.testing.lab --backend $(BACKEND) --seeds $(SEEDS) --jobs $(JOBS) \
+		$(if $(TEMPLATE),--config-template $(TEMPLATE)) --keep build/crash
+	$(IN_VENV) -m millpond.testing.lab.flips --backend $(BACKEND) $(if $(TEMPLATE),--config-template $(TEMPLATE))
+	$(IN_VENV) -m millpond.testing.lab.powercut --backend $(BACKEND) $(if $(TEMPLATE),--config-template $(TEMPLATE))
 
 docs: setup ## build the pages into site/
 	$(IN_VENV) -m sphinx -W --keep-going -q -b html docs site

@@ -10,6 +10,8 @@ import click
 
 from millpond.testing.lab.places import Place
 from millpond.testing.lab.seeds import run_seeds, seeds_of
+from millpond.testing.lab.tally import told
+from millpond.testing.lab.trial import Verdict
 
 
 @click.command("lab")
@@ -40,7 +42,12 @@ def main(
     replay = f"python -m millpond.testing.lab --backend {shlex.quote(backend)} --jobs 1"
     replay += "".join(f" --engine {engine}" for engine in engines)
     replay += f" --config-template {shlex.quote(str(config_template))}" if config_template else ""
-    tally = run_seeds(place, seeds_of(seeds), jobs, replay, keep=keep, folder=folder)
+
+    def tell(verdict: Verdict) -> None:
+        if not verdict.good:
+            click.echo(f"seed {verdict.seed}: {told(verdict)}", err=True)
+
+    tally = run_seeds(place, seeds_of(seeds), jobs, replay, keep=keep, folder=folder, told=tell)
     click.echo(json.dumps(tally.as_json()) if as_json else "\n".join(tally.lines()))
     click.get_current_context().exit(1 if tally.failed else 0)
 

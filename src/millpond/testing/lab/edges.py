@@ -113,10 +113,10 @@ def _one(place: Place, story: Story, folder: Path, edge: Edge, when: int, found:
     root, log = folder / "root", folder / "log"
     root.mkdir()
     tracer = command(log) or []
-    which = f"{when}..{when + 100}" if edge.lasting else str(when)
+    inject = f"inject={','.join(edge.calls)}:{edge.fault}:when={when}"
+    inject += f"..{when + 100}" if edge.lasting else ""
     ended = subprocess.run(  # noqa: S603 - our own interpreter, our own code
-        [*tracer, "-e", f"inject={','.join(edge.calls)}:{edge.fault}:when={which}"]
-        + job_command(place, story, root, RECORDS, syncs=True),
+        [*tracer, "-e", inject, *job_command(place, story, root, RECORDS, syncs=True)],
         capture_output=True,
         timeout=_DEADLINE_S,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},

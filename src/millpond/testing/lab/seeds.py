@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -45,14 +45,26 @@ def seeds_of(text: str) -> range:
 
 
 def run_seeds(
-    place: Place, seeds: range, jobs: int, replay: str, *, keep: Path | None = None, folder: Path | None = None
+    place: Place,
+    seeds: range,
+    jobs: int,
+    replay: str,
+    *,
+    keep: Path | None = None,
+    folder: Path | None = None,
+    told: Callable[[Verdict], None] = lambda verdict: None,
 ) -> Tally:
-    """Run the trials of *seeds*, *jobs* at once; those that fail leave their folder in *keep*, if that is given."""
+    """
+    Run the trials of *seeds*, *jobs* at once; those that fail leave their folder in *keep*, if that is given.
+
+    *told* hears of each as it ends. Interrupted, it gives what it has by then.
+    """
     warm(place)
     tally, begun = Tally(place.name, place.points(), replay), time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="millpond-lab-", dir=folder) as root:
+    with tempfile.TemporaryDirectory(prefix="millpond-lab-", dir=folder) as root, suppress(KeyboardInterrupt):
         for verdict in _work(place, seeds, jobs, Path(root), keep):
             tally.add(verdict)
+            told(verdict)
     tally.seconds = time.monotonic() - begun
     return tally
 
