@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import signal
 from pathlib import Path
 
 import click
@@ -47,6 +48,7 @@ def main(
         if not verdict.good:
             click.echo(f"seed {verdict.seed}: {told(verdict)}", err=True)
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the table of what has been run by then
     tally = run_seeds(place, seeds_of(seeds), jobs, replay, keep=keep, folder=folder, told=tell)
     click.echo(json.dumps(tally.as_json()) if as_json else "\n".join(tally.lines()))
     click.get_current_context().exit(1 if tally.failed else 0)

@@ -61,7 +61,10 @@ def run_seeds(
     """
     warm(place)
     tally, begun = Tally(place.name, place.points(), replay), time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="millpond-lab-", dir=folder) as root, suppress(KeyboardInterrupt):
+    with (
+        tempfile.TemporaryDirectory(prefix="millpond-lab-", dir=folder, ignore_cleanup_errors=True) as root,
+        suppress(KeyboardInterrupt),
+    ):
         for verdict in _work(place, seeds, jobs, Path(root), keep):
             tally.add(verdict)
             told(verdict)
