@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from datetime import timedelta
 
 import pytest
 from engines import TASK, at_points, expected, idle, state_of, write
+from interrupts import Interrupting
 
 from millpond.errors import CommitFailedError, CommitTimeoutError, MillpondError, StoreClosedError, TransientError
 from millpond.events import CommitFailed, CommitSkipped, CommitStarted
@@ -215,33 +215,6 @@ def test_an_interrupted_listener_leaves_the_commit_in_flight(rig, hung):
 
     gate.set()
     assert future.result(30) == task.last
-
-
-class Interrupting:
-    """
-    Raises KeyboardInterrupt at the n-th place of this thread's way through millpond at which CPython looks for signals:
-    the begin of a Python function, and the return of a C function.
-    """
-
-    def __init__(self, count: int) -> None:
-        self.left = count
-
-    def __call__(self, frame, kind, argument) -> None:
-        if kind in ("call", "c_return") and "/millpond/" in frame.f_code.co_filename:
-            self.left -= 1
-            if self.left == 0:
-                raise KeyboardInterrupt
-
-    def around(self, call) -> bool:
-        """Do *call*; say whether it was interrupted."""
-        sys.setprofile(self)
-        try:
-            call()
-        except KeyboardInterrupt:
-            return True
-        finally:
-            sys.setprofile(None)
-        return False
 
 
 def published(rig, checkpoint) -> dict[str, dict[str, int]]:

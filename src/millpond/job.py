@@ -78,7 +78,7 @@ class Job:
         self._changed = threading.Condition(self._lock)
         self._prepared = False
         self._closed = False
-        self._opening = 0
+        self._openings: set[Patience] = set()
         self._tasks: dict[str, tuple[Task, TaskParts]] = {}
         _jobs.add(self)
 
@@ -158,29 +158,27 @@ class Job:
         """
         if self.config.tasks is not None and name not in self.config.tasks:
             raise ConfigError(f"job {self.config.name!r} has no task {name!r}; job.tasks names {self.config.tasks}")
-        with self._changed:
-            self._raise_if_closed()
-            self._opening += 1
         patience = Patience(self._parts.context.clock, timeout_s, self._parts.closing, f"the opening of task {name!r}")
         try:
+            self._begin_opening(patience)
             patience.ask(self.prepare, "the job is prepared")
-            return self._keep(*open_task(self._parts, name, at, patience, databases or {}))
+            return open_task(self._parts, name, at, patience, databases or {}, self._keep)
         finally:
+            self._openings.discard(patience)  # first, and by one call: Ctrl-C may end this block at any later one
             patience.end()
             with self._changed:
-                self._opening -= 1
                 self._changed.notify_all()
 
-    def _keep(self, task: Task, parts: TaskParts) -> Task:
-        """Keep *task* to close it with the job; if that was closed meanwhile, close it now."""
+    def _begin_opening(self, patience: Patience) -> None:
         with self._changed:
-            closed = self._closed
-            if not closed:
-                self._tasks[task.name] = (task, parts)
-        if closed:
-            task.close(5)
             self._raise_if_closed()
-        return task
+            self._openings.add(patience)
+
+    def _keep(self, task: Task, parts: TaskParts) -> None:
+        """Keep *task* to close it with the job, unless that was closed meanwhile."""
+        with self._changed:
+            self._raise_if_closed()
+            self._tasks[task.name] = (task, parts)
 
     # ------------------------------------------------------------------------------------------------- closing
 
@@ -215,8 +213,8 @@ class Job:
 
     def _await_openings(self, deadline: float) -> list[str]:
         with self._changed:
-            ended = self._changed.wait_for(lambda: self._opening == 0, max(0.0, deadline - time.monotonic()))
-        return [] if ended else [f"{self._opening} tasks are still being opened"]
+            ended = self._changed.wait_for(lambda: not self._openings, max(0.0, deadline - time.monotonic()))
+        return [] if ended else [f"{len(self._openings)} tasks are still being opened"]
 
     def _raise_if_closed(self) -> None:
         if self._closed:

@@ -8,7 +8,7 @@ restored; and nothing can be committed before every store is whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -59,9 +59,12 @@ def open_task(
     at: CheckpointId | str | None,
     patience: Patience,
     databases: Mapping[str, Checkpointable],
-) -> tuple[Task, TaskParts]:
+    keep: Callable[[Task, TaskParts], None],
+) -> Task:
     """
     Claim the task *name*, restore it, and give it ready; *patience* waits for what may hang.
+
+    *keep* takes it over, to close it some day; whatever it raises closes it now.
 
     Raises:
         TransientError: Another process owns its folder, or the opening did not end in time.
@@ -74,7 +77,9 @@ def open_task(
     hosted = {store: HostDatabase(store, database) for store, database in databases.items()}
     parts = TaskParts(job, name, directory, patience, hosted=hosted)
     try:
-        return _opened(parts, at, begun), parts
+        task = _opened(parts, at, begun)
+        keep(task, parts)
+        return task
     except BaseException as error:
         if isinstance(error, MillpondError):
             error.add_note(f"while opening task {name!r} of job {config.name!r}")

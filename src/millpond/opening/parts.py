@@ -86,10 +86,11 @@ class TaskParts:
     restoring: RestoreEngine | None = None
     lanes: list[Lane] = field(factory=list)
     _working: list[Future[Any]] = field(factory=list)
+    _closed: bool = False
 
     def close(self, timeout_s: float) -> None:
         """
-        Let go of everything, whatever fails on the way.
+        Let go of everything, whatever fails on the way; idempotent.
 
         The folder is let go last, and never while something still works in it: then it is when that has ended, and
         until then the task cannot be opened again here.
@@ -97,6 +98,9 @@ class TaskParts:
         Raises:
             TransientError: Something was still at work when the time was over.
         """
+        if self._closed:
+            return
+        self._closed = True
         deadline = time.monotonic() + timeout_s
         late = self._close_commits(timeout_s) + self._await_restore(deadline)
         late += self.close_stores(max(deadline, time.monotonic() + _SHORT_S))
