@@ -14,10 +14,11 @@ import os
 import random
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from attrs import define, frozen
 from rocksdict import Options, Rdict
@@ -25,7 +26,8 @@ from table import Row, show
 
 from millpond.lanes import Workers
 from millpond.spi import StoreSpec
-from millpond.stores.buffer import BufferBudget, BufferedStore
+from millpond.stores.budget import BufferBudget
+from millpond.stores.buffer import BufferedStore
 from millpond.stores.keyvalue import KeyValueStore
 from millpond.stores.serdes import BYTES
 from millpond_rocksdb.database import make_options, open_database, without_log
@@ -166,7 +168,7 @@ def bench_put(bench: Bench) -> list[Row]:
             raw.append(timed(lambda: put_all(database.put, bench.items), count))
             flushed.append(raw[-1] + timed(database.flush, count))
         with bench.ours([]) as mine:
-            ours.append(timed(lambda: (put_all(mine.store.put, bench.items), mine.flush()), count))
+            ours.append(timed(in_turn(lambda: put_all(mine.store.put, bench.items), mine.flush), count))
     return [
         in_us("put, applied and flushed / raw put", ours, raw, "<= 1.00x", lambda ratio: ratio <= 1.0),
         in_us("put, applied and flushed / raw put + flush", ours, flushed, "", lambda ratio: ratio <= 1.0),
@@ -183,7 +185,7 @@ def bench_hot(bench: Bench) -> list[Row]:
         with bench.raw([]) as database:
             raw.append(timed(lambda: count_up(database, work), len(work)))
         with bench.ours([]) as mine:
-            ours.append(timed(lambda: (count_up(mine.store, work), mine.flush()), len(work)))
+            ours.append(timed(in_turn(lambda: count_up(mine.store, work), mine.flush), len(work)))
     return [in_us("read-modify-write, hot keys", ours, raw, "<= 0.20x", lambda ratio: ratio <= 0.2)]
 
 
@@ -199,7 +201,8 @@ def bench_get(bench: Bench) -> list[Row]:
         put_all(mine.store.put, fresh[:DIRTY])
         release = hold_lane(full)
         put_all(full.store.put, fresh)
-        get_all(database.get, keys), get_all(mine.store.get, keys), get_all(full.store.get, keys)
+        for warm in (database.get, mine.store.get, full.store.get):
+            get_all(warm, keys)
         for _ in range(bench.repetitions):
             raw.append(timed(lambda: get_all(database.get, keys), len(keys)))
             miss.append(timed(lambda: get_all(mine.store.get, keys), len(keys)))
@@ -249,13 +252,23 @@ def bench_scan(bench: Bench) -> list[Row]:
     ]
 
 
-def scan_few(scan: Callable[[bytes], Iterator[Item]], starts: list[bytes]) -> None:
+def in_turn(*works: Callable[[], object]) -> Callable[[], None]:
+    """Bind *works* together, one after the other."""
+
+    def all_of_them() -> None:
+        for work in works:
+            work()
+
+    return all_of_them
+
+
+def scan_few(scan: Callable[[bytes], Iterable[Any]], starts: list[bytes]) -> None:
     """Look at ten entries from each of *starts* on."""
     for start in starts:
         consume(islice(scan(start), 10))
 
 
-def consume(items: Iterator[Item]) -> None:
+def consume(items: Iterable[Any]) -> None:
     """Look at each of *items*."""
     for _key, _value in items:
         pass

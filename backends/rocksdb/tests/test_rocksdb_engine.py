@@ -186,7 +186,7 @@ def test_close_races_reads_without_a_crash(open_engine):
                 work()
         except StoreClosedError:
             return
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the test shows it
+        except BaseException as error:
             wrong.append(error)
 
     works = [
