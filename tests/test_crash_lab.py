@@ -226,9 +226,9 @@ def test_the_disk_keeps_what_was_synced_and_nothing_else(tmp_path: Path) -> None
 
 def test_a_sync_covers_what_was_written_before_it_began() -> None:
     """What another thread writes while a sync is on its way is not made durable by it."""
-    disk = Disk("/root")
+    disk = Disk("/disk")
     script = [
-        f"7 openat(AT_FDCWD, {hexed('/root/f')}, O_WRONLY|O_CREAT, 0666) = 3",
+        f"7 openat(AT_FDCWD, {hexed('/disk/f')}, O_WRONLY|O_CREAT, 0666) = 3",
         f"7 write(3, {hexed('a')}, 1) = 1",
         "7 fsync(3 <unfinished ...>",
         f"8 write(3, {hexed('b')}, 1) = 1",
