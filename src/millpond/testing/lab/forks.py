@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import select
@@ -23,6 +24,7 @@ Say = Callable[..., None]
 
 _POLL_S = 0.002
 _PIECE = 1 << 16
+_PR_SET_PDEATHSIG = 1
 
 
 @define(eq=False)
@@ -140,12 +142,19 @@ def fork(work: Callable[[Say], None], others: Sequence[int] = ()) -> Child:
         return Child(pid, read)
     code = 1
     try:
+        _die_with_the_parent()
         os.close(read)
         for descriptor in others:
             os.close(descriptor)
         code = _work(work, write)
     finally:
         os._exit(code)
+
+
+def _die_with_the_parent() -> None:
+    """Ask Linux to kill this process when its parent ends: one that sleeps would stay for ever."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _work(work: Callable[[Say], None], pipe: int) -> int:
