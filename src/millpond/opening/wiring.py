@@ -9,7 +9,7 @@ from types import MappingProxyType
 from millpond.commit import CommitPolicy
 from millpond.config import JobConfig, StoreConfig
 from millpond.restore import RestorePolicy
-from millpond.restore.engine import RestoreStore
+from millpond.restore.parts import RestoreStore
 from millpond.restore.plan import StoreWants
 from millpond.spi import Facet
 

@@ -17,7 +17,7 @@ from millpond.opening import properties, restore_policy
 from millpond.plugins import engine_class
 from millpond.reading.job import RACES, JobReader
 from millpond.restore import RestoreEngine, RestoreTask, Source
-from millpond.restore.engine import RestoreStore
+from millpond.restore.parts import RestoreStore
 from millpond.restore.plan import StoreWants
 from millpond.spi import StoreEngine, StoreSpec
 from millpond.stores.buffer import BufferedStore
