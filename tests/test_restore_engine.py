@@ -6,6 +6,7 @@ import shutil
 from datetime import timedelta
 
 import pytest
+from attrs import evolve
 from engines import (
     TASK,
     Section,
@@ -112,6 +113,27 @@ def test_an_image_that_its_engine_cannot_open_goes_to_quarantine(disks):
     assert expected(2) == disks.restored()
 
     assert 1 == len(disks.told(Quarantined)) and "main" == sources(disks)["a"]
+
+
+def test_a_second_pass_asks_again_where_the_record_names_no_images(disks, monkeypatch):
+    """An image that its engine cannot open is fetched again, beside one that was restored well the first time."""
+    committed(disks, 2)
+    disks.state = "another state"
+    engine = disks.config().stores["b"].engine_class
+    opened, refused = engine.open.__func__, []
+
+    def refuse_once(cls, directory, store, *, read_only=False):
+        if store.name == "b" and "live-" in str(directory) and not refused:
+            refused.append(directory)
+            raise StateCorruptError("a block of it is damaged")
+        return opened(cls, directory, store, read_only=read_only)
+
+    monkeypatch.setattr(engine, "open", classmethod(refuse_once))
+    disks.records.add("read_last", Fault(instead=lambda record: evolve(record, images={})))
+    disks.records.add("read_last", Fault(instead=lambda record: evolve(record, images={})))
+
+    assert expected(2) == disks.restored()
+    assert 1 == len(refused)
 
 
 def test_what_no_engine_can_open_is_an_error_and_not_a_loop(disks):

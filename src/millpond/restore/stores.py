@@ -133,6 +133,7 @@ class StoreRestorer:
     def _ask(self, checkpoint: Checkpoint, store: str, source: Source, marker: str) -> Image:
         self._watch.check()
         configured, made = self._task.store(store), self._made(checkpoint, store)
+        self._make_way(store, made)
         target = StoreTarget(
             configured.spec,
             configured.engine,
@@ -157,6 +158,12 @@ class StoreRestorer:
             raise
         finally:
             target.close()
+
+    def _make_way(self, store: str, made: Made) -> None:
+        """Remove what lies where the image goes: an earlier pass of this restore left it, and no record names it."""
+        names = self._task.directory.image_names(store)
+        if made.image in names:
+            self._task.directory.drop_images(store, set(names) - {made.image})
 
     def _made(self, checkpoint: Checkpoint, store: str) -> Made:
         """Name the image: as the checkpoint does, so that it is found again; else after the checkpoint."""
