@@ -22,7 +22,8 @@ from services.processes import free_port, running
 VERSION = "3.35.0"
 PLACE = CACHE / f"azurite-{VERSION}"
 PROGRAM = PLACE / "node_modules" / ".bin" / "azurite-blob"
-LONGEST_INSTALL_S = 900
+LONGEST_INSTALL_S = 180
+ATTEMPTS = 2
 CONTAINER = "millpond"
 ACCOUNT = "devstoreaccount1"
 # Not a secret: it is printed in Azurite's manual, and the same everywhere.
@@ -42,6 +43,17 @@ def install() -> None:
     """Install it, unless it is there; nothing half-installed is left."""
     if PROGRAM.exists():
         return
+    for left in reversed(range(ATTEMPTS)):
+        try:
+            _install()
+        except subprocess.SubprocessError:
+            if not left:
+                raise
+        else:
+            return
+
+
+def _install() -> None:
     CACHE.mkdir(parents=True, exist_ok=True)
     folder = PLACE.with_name(f".{PLACE.name}-{os.getpid()}")
     try:

@@ -42,7 +42,7 @@ log4j.appender.out.layout.ConversionPattern=%d %p %c{1} %m%n
 """
 NAMENODE = "org.apache.hadoop.hdfs.server.namenode.NameNode"
 DATANODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"
-LONGEST_INSTALL_S = 900
+LONGEST_INSTALL_S = 420
 READY_S = 120.0
 
 
