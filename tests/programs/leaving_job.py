@@ -101,6 +101,7 @@ if __name__ == "__main__":
     task = job.open_task("Partition 0")
     STORE = task.store("a")
     sys.stdout.write(f"resumed {task.offsets.get(SOURCE)} {STORE.get('last')}\n")
+    sys.stdout.flush()  # a forked child must not have it to say again
     if sys.argv[2] == "count":
         if sorted(dict(STORE.scan(start="k", stop="l")).values()) != list(range(20_000)):
             sys.exit("the keys are not all there")
