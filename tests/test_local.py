@@ -564,6 +564,15 @@ def test_quarantine_keeps_the_newest_with_their_reasons(task: TaskDirectory) -> 
     assert [] == task.image_names("s")
 
 
+def test_two_stores_go_to_quarantine_at_once(task: TaskDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stores are restored side by side: a place that another one has just taken is passed over."""
+    monkeypatch.setattr("millpond.local.task._folders", lambda _: [])  # both have looked before either has moved
+
+    moved = [task.quarantine(seal(task), f"reason {n}") for n in range(2)]
+
+    assert ["reason 0", "reason 1"] == [(path.parent / "REASON").read_text().splitlines()[-1] for path in moved]
+
+
 def test_nothing_outside_goes_to_quarantine(task: TaskDirectory, tmp_path: Path) -> None:
     """Only parts of the task's folder can be moved aside."""
     (tmp_path / "other").mkdir()

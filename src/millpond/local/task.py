@@ -246,9 +246,8 @@ class TaskDirectory(ReadOnlyTaskDirectory):
         cells = self._inside("quarantine")
         make_folders(cells)
         numbers = sorted(int(name) for name in _folders(cells) if name.isdecimal())
-        cell = cells / str(numbers[-1] + 1 if numbers else 1)
         with explained("move to quarantine", path):
-            cell.mkdir()
+            cell = _free_cell(cells, numbers[-1] + 1 if numbers else 1)
             path.rename(cell / path.name)
         reached("local.quarantined")
         fsync_directory(cells)
@@ -260,6 +259,17 @@ class TaskDirectory(ReadOnlyTaskDirectory):
     def close(self) -> None:
         """Let go of the folder; idempotent. Its databases must be closed before."""
         self._owner.release()
+
+
+def _free_cell(cells: Path, number: int) -> Path:
+    """Make and give the first folder from *number* on that is not there: another store may be damaged, too."""
+    while True:
+        try:
+            (cells / str(number)).mkdir()
+        except FileExistsError:
+            number += 1
+        else:
+            return cells / str(number)
 
 
 def _staged(image: Path) -> Path:
