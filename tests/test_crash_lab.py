@@ -33,7 +33,7 @@ def lab(*arguments: str, module: str = "", patch: str = "", code: int = 0) -> di
     ended = subprocess.run(
         [sys.executable, "-c", script, *arguments], capture_output=True, text=True, timeout=560, check=False
     )
-    assert ended.returncode == code, ended.stderr[-2000:] + ended.stdout[-2000:]
+    assert ended.returncode == code and ended.stdout, ended.stderr[-2000:] + ended.stdout[-2000:]
     return json.loads(ended.stdout)
 
 
