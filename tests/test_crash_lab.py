@@ -30,8 +30,8 @@ needs_strace = pytest.mark.skipif(command(Path("log")) is None, reason="no strac
 def lab(*arguments: str, module: str = "", patch: str = "", code: int = 0) -> dict:
     """Run a module of the lab in a process of its own, which has no thread yet, after *patch*; give its JSON."""
     script = f"{patch}\nimport runpy; runpy.run_module('millpond.testing.lab{module}', run_name='__main__')"
-    # In one run of all tests the power cuts ended without a verdict, and nobody saw why; what they say is kept, and they
-    # get a second try. A verdict is never asked for twice.
+    # In one run of all tests the power cuts ended without a verdict, and nobody saw why: what they say is kept, and
+    # they get a second try. A verdict is never asked for twice.
     for _ in range(2):
         ended = subprocess.run(
             [sys.executable, "-c", script, *arguments], capture_output=True, text=True, timeout=560, check=False
