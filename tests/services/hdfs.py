@@ -20,20 +20,19 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from services import maven
 from services.file_system_server import CACHE, FileSystemServer
 from services.processes import ServerError, free_port, running
 
 VERSION = "3.5.0"
 JARS = CACHE / f"hadoop-{VERSION}"
-PROJECT = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
-<groupId>millpond</groupId><artifactId>hdfs-for-tests</artifactId><version>1</version><dependencies>
-<dependency><groupId>org.apache.hadoop</groupId><artifactId>hadoop-client-minicluster</artifactId><version>{VERSION}</version></dependency>
-<dependency><groupId>org.apache.hadoop</groupId><artifactId>hadoop-client-api</artifactId><version>{VERSION}</version></dependency>
-<dependency><groupId>org.apache.hadoop</groupId><artifactId>hadoop-client-runtime</artifactId><version>{VERSION}</version></dependency>
-<dependency><groupId>ch.qos.reload4j</groupId><artifactId>reload4j</artifactId><version>1.2.22</version></dependency>
-<dependency><groupId>org.slf4j</groupId><artifactId>slf4j-reload4j</artifactId><version>1.7.36</version></dependency>
-</dependencies></project>
-"""
+ARTIFACTS = (
+    f"org.apache.hadoop:hadoop-client-minicluster:{VERSION}",
+    f"org.apache.hadoop:hadoop-client-api:{VERSION}",
+    f"org.apache.hadoop:hadoop-client-runtime:{VERSION}",
+    "ch.qos.reload4j:reload4j:1.2.22",
+    "org.slf4j:slf4j-reload4j:1.7.36",
+)
 # Without it both servers die silently.
 LOGGING = """log4j.rootLogger=WARN,out
 log4j.appender.out=org.apache.log4j.ConsoleAppender
@@ -42,33 +41,17 @@ log4j.appender.out.layout.ConversionPattern=%d %p %c{1} %m%n
 """
 NAMENODE = "org.apache.hadoop.hdfs.server.namenode.NameNode"
 DATANODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"
-LONGEST_INSTALL_S = 420
 READY_S = 120.0
 
 
 def missing() -> str | None:
     """Say what to do where it cannot be served; None where it can."""
-    if shutil.which("java") is None:
-        return "HDFS needs Java 17: install it, then run `python tests/services/hdfs.py`"
-    if not JARS.is_dir():
-        return "HDFS is not there: fetch it with `python tests/services/hdfs.py` (Maven)"
-    return None
+    return maven.missing("HDFS", JARS, "python tests/services/hdfs.py")
 
 
 def install() -> None:
-    """Fetch the jars, unless they are there; nothing half-fetched is left."""
-    if JARS.is_dir():
-        return
-    CACHE.mkdir(parents=True, exist_ok=True)
-    folder = JARS.with_name(f".{JARS.name}-{os.getpid()}")
-    try:
-        folder.mkdir()
-        (folder / "pom.xml").write_text(PROJECT)
-        copy = ["mvn", "-q", "-B", "-f", str(folder / "pom.xml"), "dependency:copy-dependencies"]
-        subprocess.run([*copy, f"-DoutputDirectory={folder}"], check=True, timeout=LONGEST_INSTALL_S)
-        folder.rename(JARS)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    """Fetch the jars, unless they are there."""
+    maven.install(JARS, ARTIFACTS)
 
 
 @contextmanager
