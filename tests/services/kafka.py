@@ -34,7 +34,8 @@ PROJECT = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4
 <dependency><groupId>org.apache.logging.log4j</groupId><artifactId>log4j-slf4j-impl</artifactId><version>2.25.5</version></dependency>
 </dependencies></project>
 """
-LOGGING = """<Configuration status="error"><Appenders><Console name="out"><PatternLayout pattern="%d %p %c{1} %m%n"/></Console>
+LOGGING = """<Configuration status="error"><Appenders><Console name="out">
+<PatternLayout pattern="%d %p %c{1} %m%n"/></Console>
 </Appenders><Loggers><Root level="warn"><AppenderRef ref="out"/></Root></Loggers></Configuration>
 """
 ARCHIVE = "classes.jsa"
@@ -109,7 +110,7 @@ def install() -> None:
 
 
 def _archive_classes() -> None:
-    """Run a broker once to note the classes that it loads: later ones start in half of the time and a third of the CPU."""
+    """Run a broker once and note the classes that it loads: later ones start in half of the time."""
     made = JARS / f".{ARCHIVE}-{os.getpid()}"
     root = CACHE / f".kafka-{os.getpid()}"
     try:

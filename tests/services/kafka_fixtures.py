@@ -13,7 +13,6 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-
 from services import kafka
 
 OwnKafka = Callable[..., kafka.Broker]
