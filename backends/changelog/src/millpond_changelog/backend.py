@@ -1,0 +1,55 @@
+"""The state backend over a log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from millpond.errors import ConfigError
+from millpond.formats.changelog_marker import FACTORY
+from millpond.spi import (
+    SPI_VERSION,
+    Capabilities,
+    Facet,
+    JobContext,
+    StateBackendAdmin,
+    StateBackendFactory,
+    StoreSpec,
+    TaskBackupManager,
+    TaskContext,
+    TaskRestoreManager,
+)
+from millpond_changelog.settings import ChangelogSettings
+
+
+class ChangelogBackend(StateBackendFactory):
+    """Backs stores up to topics of a log: Kafka's, or a folder's. One section a job, since its markers are Samza's."""
+
+    spi_version: ClassVar[tuple[int, int]] = SPI_VERSION
+    config_class: ClassVar[type] = ChangelogSettings
+    marker_key: ClassVar[str | None] = FACTORY
+    config: ChangelogSettings
+
+    def __init__(self, name: str, config: object) -> None:
+        """Keep *name* and *config*, an instance of ``config_class``; no I/O."""
+        super().__init__(name, config)
+        if not isinstance(config, ChangelogSettings):
+            raise ConfigError(f"backend {name!r}: its settings are no ChangelogSettings: {type(config).__name__}")
+        self.capabilities = Capabilities(
+            facets=Facet.CHANGES | Facet.ITEMS,
+            point_in_time=False,
+            checkpoint_v1=True,
+            max_record_bytes=config.max_record_bytes,
+        )
+
+    def backup_manager(self, task: TaskContext, stores: Sequence[StoreSpec]) -> TaskBackupManager:
+        """Make the manager that backs up *stores*; it becomes the writer of the task's changes at once."""
+        raise NotImplementedError
+
+    def restore_manager(self, task: TaskContext, stores: Sequence[StoreSpec]) -> TaskRestoreManager:
+        """Make the manager that restores *stores*."""
+        raise NotImplementedError
+
+    def admin(self, job: JobContext, stores: Sequence[StoreSpec]) -> StateBackendAdmin:
+        """Make what prepares and checks the topics."""
+        raise NotImplementedError
