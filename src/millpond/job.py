@@ -137,6 +137,7 @@ class Job:
         at: CheckpointId | str | None = None,
         timeout_s: float | None = None,
         databases: Mapping[str, Checkpointable] | None = None,
+        given_up: Future[None] | None = None,
     ) -> Task:
         """
         Claim the task *name*, restore it and give it ready, or raise.
@@ -149,6 +150,8 @@ class Job:
             databases: The host's own databases, by the name of a store with ``engine = "host"``: each takes part in
                 every commit by its ``checkpoint``, called on the thread that calls ``commit``. Open them from
                 ``Task.image`` when this has returned.
+            given_up: Ends when the host does not want the task any more, e.g. since it was handed to another process
+                in the middle of the restore: this call then raises StoreClosedError at once.
 
         Raises:
             ConfigError: The configuration does not fit the task or its checkpoint.
@@ -158,7 +161,8 @@ class Job:
         """
         if self.config.tasks is not None and name not in self.config.tasks:
             raise ConfigError(f"job {self.config.name!r} has no task {name!r}; job.tasks names {self.config.tasks}")
-        patience = Patience(self._parts.context.clock, timeout_s, self._parts.closing, f"the opening of task {name!r}")
+        unwanted = _either(self._parts.closing, given_up)
+        patience = Patience(self._parts.context.clock, timeout_s, unwanted, f"the opening of task {name!r}")
         try:
             self._begin_opening(patience)
             patience.ask(self.prepare, "the job is prepared")
@@ -253,6 +257,23 @@ def _close_all(closings: Mapping[str, Callable[[float], None]], deadline: float)
     wait(futures.values(), max(0.1, deadline + _GRACE_S - time.monotonic()))
     threads.close(0)
     return [f"{name}: {failure}" for name, future in futures.items() if (failure := _failure(future))]
+
+
+def _either(closing: Future[None], given_up: Future[None] | None) -> Future[None]:
+    """Give a Future that ends when one of the two has."""
+    if given_up is None:
+        return closing
+    either: Future[None] = Future()
+    lock = threading.Lock()
+
+    def ended(_: Future[None]) -> None:
+        with lock:
+            if not either.done():
+                either.set_result(None)
+
+    closing.add_done_callback(ended)
+    given_up.add_done_callback(ended)
+    return either
 
 
 def _left(deadline: float) -> float:

@@ -32,14 +32,19 @@ class Patience:
 
     Attributes:
         working: Futures of the calls that were given up; each still runs until it has ended.
+        closing: Ends when nobody wants the opening any more.
     """
 
     def __init__(self, clock: Clock, timeout_s: float | None, closing: Future[None], what: str) -> None:
-        """Wait *timeout_s* seconds from now for all calls together, None: for ever; *what* says what it is all for."""
+        """
+        Wait *timeout_s* seconds from now for all calls together, None: for ever; *what* says what it is all for.
+
+        *closing* ends when nobody wants it any more: the job is closed, or the host gave this opening up.
+        """
         self.working: list[Future[Any]] = []
         self._clock = clock
         self._deadline = None if timeout_s is None else clock.monotonic() + timeout_s
-        self._closing = closing
+        self.closing = closing
         self._what = what
         self._workers = Workers("opening", 1)
 
@@ -72,12 +77,12 @@ class Patience:
 
     def _await(self, asked: Future[T], doing: str) -> T:
         try:
-            either: set[Future[Any]] = {asked, self._closing}
+            either: set[Future[Any]] = {asked, self.closing}
             wait(either, self.left(), FIRST_COMPLETED)
             if asked.done():
                 return asked.result()
-            if self._closing.done():
-                raise StoreClosedError(f"the job was closed during {self._what}, while {doing}")
+            if self.closing.done():
+                raise StoreClosedError(f"{self._what} was given up, or the job closed, while {doing}")
             raise TransientError(f"{self._what} did not end in time, while {doing}: allow more (timeout_s)")
         except BaseException:
             if not asked.done():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import TypeVar
 
 from millpond.config.model import (
     BackendConfig,
@@ -20,6 +21,8 @@ from millpond.config.model import (
 )
 from millpond.spi import Secret, Size
 
+T = TypeVar("T")
+
 __all__ = [
     "BackendConfig",
     "CheckpointConfig",
@@ -30,6 +33,7 @@ __all__ = [
     "Secret",
     "Size",
     "StoreConfig",
+    "host_settings",
     "load",
 ]
 
@@ -57,3 +61,15 @@ def load(
     from millpond.config.sources import gather
 
     return build(gather(source, os.environ if environ is None else environ))
+
+
+def host_settings(config: JobConfig, name: str, cls: type[T]) -> T:
+    """
+    Give what ``[hosts.<name>]`` says, as an instance of *cls*, an attrs class.
+
+    Raises:
+        ConfigError: Everything that is wrong there, a line each.
+    """
+    from millpond.config.hosts import read_host
+
+    return read_host(config, name, cls)

@@ -89,6 +89,7 @@ def _job(draft: Draft, found: Gathered) -> JobConfig:
         backends={name: backend for name, backend in draft.backends.items() if backend is not None},
         stores={store.name: _store(store, draft) for store in draft.stores.values()},
         engines=draft.settings,
+        hosts=draft.hosts,
         commit=draft.commit,
         restore=draft.restore,
         notes=(*found.notes, *remarks(draft)),

@@ -46,6 +46,7 @@ class Draft:
         engines: The class of each engine that a store names.
         engine_sections: The names in ``[engines]``.
         settings: The engines' settings for the job.
+        hosts: For each name in ``[hosts]`` its table, which the host itself reads.
         state_dir: Absolute.
         state_dir_given: Somebody wrote it.
     """
@@ -57,6 +58,7 @@ class Draft:
     engines: Mapping[str, type[StoreEngine] | None] = field(factory=dict)
     engine_sections: tuple[str, ...] = ()
     settings: Mapping[str, object] = field(factory=dict)
+    hosts: Mapping[str, Mapping[str, object]] = field(factory=dict)
     commit: CommitConfig = field(factory=CommitConfig)
     restore: RestoreConfig = field(factory=RestoreConfig)
     state_dir: Path = Path("/")

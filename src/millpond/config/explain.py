@@ -21,6 +21,7 @@ from millpond.config.model import (
 )
 from millpond.config.problems import hide_user_info, is_secret_key, show_path
 from millpond.config.structure import is_size
+from millpond.config.tree import leaves
 from millpond.config.values import HIDDEN, show_duration, show_size
 from millpond.spi import VersionPolicy
 
@@ -51,7 +52,7 @@ def explain(config: JobConfig) -> list[Row]:
 
 
 def _rows(config: JobConfig) -> Iterator[Row]:
-    sections = ("checkpoint", "backends", "stores", "engines", "commit", "restore", "notes", "origins")
+    sections = ("checkpoint", "backends", "stores", "engines", "hosts", "commit", "restore", "notes", "origins")
     yield from _fields(config, ("job",), config, JobConfig, leave_out=sections)
     yield from _checkpoint(config, config.checkpoint)
     for name, backend in config.backends.items():
@@ -64,6 +65,10 @@ def _rows(config: JobConfig) -> Iterator[Row]:
         yield from _settings(config, ("engines", name), settings)
     yield from _fields(config, ("commit",), config.commit, CommitConfig)
     yield from _fields(config, ("restore",), config.restore, RestoreConfig)
+    for name, table in config.hosts.items():
+        for key, value in leaves(table, ("hosts", name)):
+            hidden = any(map(is_secret_key, key))
+            yield _row(config, key, HIDDEN if hidden else _show(value), "")
 
 
 def _checkpoint(config: JobConfig, checkpoint: CheckpointConfig) -> Iterator[Row]:

@@ -24,7 +24,12 @@ OWN_PREFIX = "millpond."
 
 _OWN_ONLY = tuple(section for section in TOP if section not in ("job", "stores"))
 _STRICT = re.compile(r"(task\.checkpoint|task\.commit|blob\.store)\.", re.DOTALL)
-_NAMED = {"backends": ("type",), "stores": ("engine", "factory", "side.inputs.processor.factory"), "engines": ()}
+_NAMED: Mapping[str, tuple[str, ...]] = {
+    "backends": ("type",),
+    "stores": ("engine", "factory", "side.inputs.processor.factory"),
+    "engines": (),
+    "hosts": (),
+}
 
 
 @frozen

@@ -191,6 +191,7 @@ class JobConfig:
         backends: Section name to backend.
         stores: Store name to store.
         engines: Engine name to its settings for the job.
+        hosts: For each ``[hosts.<name>]`` its table as it was written; :func:`millpond.config.host_settings` reads it.
         commit: When commits happen.
         restore: How state is given back.
         notes: Remarks on what was accepted but may surprise, a sentence each.
@@ -211,6 +212,7 @@ class JobConfig:
     backends: Mapping[str, BackendConfig] = field(converter=_frozen_map, factory=dict)
     stores: Mapping[str, StoreConfig] = field(converter=_frozen_map, factory=dict)
     engines: Mapping[str, object] = field(converter=_frozen_map, factory=dict)
+    hosts: Mapping[str, Mapping[str, object]] = field(converter=_frozen_map, factory=dict, repr=False)
     commit: CommitConfig = field(factory=CommitConfig)
     restore: RestoreConfig = field(factory=RestoreConfig)
     notes: tuple[str, ...] = field(converter=_texts, default=(), eq=False)

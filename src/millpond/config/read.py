@@ -74,6 +74,7 @@ class Reader:
             engines=engines,
             engine_sections=tuple(self.named("engines")),
             settings=self.engine_settings(engines),
+            hosts=self.named("hosts"),
             commit=self.section(("commit",), CommitConfig),
             restore=self.section(("restore",), RestoreConfig),
             state_dir=state_dir,

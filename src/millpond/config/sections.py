@@ -80,10 +80,10 @@ def given(section: AttrsInstance) -> dict[str, object]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-TOP = ("job", "checkpoint", "backends", "stores", "defaults", "engines", "commit", "restore")
+TOP = ("job", "checkpoint", "backends", "stores", "defaults", "engines", "commit", "restore", "hosts")
 """The top-level tables."""
 
-TABLES_BY_NAME = ("backends", "stores", "engines")
+TABLES_BY_NAME = ("backends", "stores", "engines", "hosts")
 """The top-level tables that hold a table for each name."""
 
 _CLASSES: Mapping[str, type[AttrsInstance]] = {

@@ -205,7 +205,7 @@ def _restore_task(parts: TaskParts) -> RestoreTask:
         directory=parts.directory,
         stores=restore_stores(config),
         backends=marker_keys(config),
-        closing=parts.job.closing,
+        closing=parts.patience.closing,
         engine_named=engine_class,
     )
 

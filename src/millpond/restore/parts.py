@@ -84,7 +84,7 @@ class RestoreTask:
         directory: The task's directories.
         stores: The configured stores.
         backends: Marker key to the name of each configured backend.
-        closing: Ends when the job is being closed: the restore is then interrupted.
+        closing: Ends when the job is being closed or the host gives the opening up: the restore is then interrupted.
         engine_named: Finds the engine of an image that another one than the store's made.
     """
 

@@ -54,8 +54,10 @@ class Watch:
         return self.left_s() == 0.0 or self._task.closing.done()
 
     def interrupted(self) -> StoreClosedError:
-        """Give the error of a restore over which the job is closed."""
-        return StoreClosedError(f"job {self._task.job.job!r} was closed while task {self._task.task!r} was restored")
+        """Give the error of a restore over which the job is closed, or that the host gave up."""
+        return StoreClosedError(
+            f"job {self._task.job.job!r} was closed, or the opening given up, while task {self._task.task!r} was restored"
+        )
 
     def late(self) -> TransientError:
         """Give the error of a restore that took too long."""
