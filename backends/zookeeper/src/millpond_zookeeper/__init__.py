@@ -1,0 +1,10 @@
+"""
+ZooKeeper for Millpond: a checkpoint manager, and the coordinator's metadata with leader election.
+
+Nothing here imports kazoo before it is used.
+"""
+
+from millpond_zookeeper.checkpoints import ZooKeeperCheckpoints
+from millpond_zookeeper.settings import ZooKeeperCheckpointsConfig, ZooKeeperSettings
+
+__all__ = ["ZooKeeperCheckpoints", "ZooKeeperCheckpointsConfig", "ZooKeeperSettings"]
