@@ -1,1 +1,1 @@
-"""One checkpoint over all tasks of a job: the coordinator, its durable record, its transports, and barrier alignment."""
+"""One checkpoint over all tasks of a job: the coordinator, its durable record, its transports, barrier alignment."""

@@ -1,0 +1,621 @@
+"""
+The coordinator's state machine: from facts to decisions, without clock, disk, thread or network.
+
+::
+
+    GATHERING  some member is missing, or a restore has to wait
+        all are here, nothing is being written  ->  RESTORING
+    RESTORING  every member was told where to go, under a transaction of its own
+        every member answered                   ->  RUNNING, and all are told to start
+        one cannot, its part is damaged         ->  the next older job checkpoint, for all
+    RUNNING    attempts at job checkpoints, one at a time
+        a member is lost, replaced, or asks     ->  GATHERING; the attempt is abandoned
+
+An attempt's members are all members of the topology, fixed when it begins. When the last has saved, a record with it is
+written; only then is the attempt *completed*, and a restore that is due meanwhile waits for the outcome. So no restore
+goes back before a job checkpoint that anybody was told to be complete. The semantics are Heron's
+(``StatefulController``, ``Checkpointer``, ``Restorer``), without their races: numbers come from the leadership's epoch,
+answers of another transaction, attempt, or start of a member count for nothing, and the record is compared and set.
+
+Each fact costs the same however many members there are, but for those that begin or end an attempt or a restore.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+
+from attrs import define, field
+
+from millpond.coordinator import events
+from millpond.coordinator.choice import choose_checkpoint, refuse_other_topology, retained
+from millpond.coordinator.decisions import Broadcast, Decision, Fail, Send, Tell, Write
+from millpond.coordinator.ids import JobCheckpointId, TransactionId
+from millpond.coordinator.messages import (
+    Abandoned,
+    Alive,
+    Begin,
+    Completed,
+    Declined,
+    Joined,
+    Left,
+    Refused,
+    Rejoin,
+    Report,
+    Reset,
+    Restore,
+    Restored,
+    Saved,
+    Start,
+    Unrestorable,
+)
+from millpond.coordinator.record import JobCheckpoint, JobRecord
+from millpond.coordinator.settings import CoordinatorSettings
+from millpond.coordinator.state import MemberState, Place, State
+from millpond.errors import ConfigError, StateNotFoundError
+from millpond.events import Event
+
+_LONGEST_RETRY_S = 60.0
+_REMEMBERED = 64
+
+
+class Phase(Enum):
+    """What the job is doing, as a whole."""
+
+    GATHERING = auto()
+    RESTORING = auto()
+    RUNNING = auto()
+    STUCK = auto()
+
+
+@define
+class _Presence:
+    """A member that is here: which start of it."""
+
+    incarnation: str
+    heard: float
+
+
+@define
+class _Attempt:
+    """An attempt at a job checkpoint; *waiting* shrinks as members save."""
+
+    id: JobCheckpointId
+    begun: float
+    asked: float
+    waiting: set[str]
+    name: str
+    states: dict[str, MemberState] = field(factory=dict)
+
+
+@define
+class _Restoring:
+    """A restore that is under way; *waiting* shrinks as members answer."""
+
+    transaction: TransactionId
+    checkpoint: JobCheckpoint | None
+    begun: float
+    asked: float
+    waiting: set[str]
+
+
+@define
+class Counts:
+    """
+    What was counted since this leadership began, for metrics.
+
+    Attributes:
+        attempts: Attempts that began.
+        completed: Attempts that became whole and recorded.
+        abandoned: Attempts that never will.
+        skipped: Times when one was due while another was in flight.
+        saved: Reports of a saved state that counted.
+        ignored: Reports that counted for nothing: late, doubled, of another attempt, restore or start.
+        restores: Restores that were ordered.
+        restored: Restores that were complete.
+        resent: Orders that were sent again.
+    """
+
+    attempts: int = 0
+    completed: int = 0
+    abandoned: int = 0
+    skipped: int = 0
+    saved: int = 0
+    ignored: int = 0
+    restores: int = 0
+    restored: int = 0
+    resent: int = 0
+
+
+class CoordinatorMachine:
+    """
+    One leadership's coordinator. One thread; *now* is always monotonic seconds and never goes back.
+
+    Attributes:
+        record: The record as it is known to be written.
+        phase: What the job is doing.
+        counts: For metrics.
+        running: The restore after which the members process; None before the first.
+    """
+
+    def __init__(
+        self,
+        settings: CoordinatorSettings,
+        epoch: int,
+        record: JobRecord | None,
+        now: float,
+        millis: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """
+        Begin a leadership of *epoch* from the *record* that was read after the election; None: there is none.
+
+        *millis* gives the wall clock, for people only.
+
+        Raises:
+            ConfigError: The record is another job's.
+        """
+        self.record = record or JobRecord(settings.job, settings.job_id)
+        if (self.record.job, self.record.job_id) != (settings.job, settings.job_id):
+            raise ConfigError(
+                f"the coordinator's record is of job {self.record.job!r} ({self.record.job_id}), not of "
+                f"{settings.job!r} ({settings.job_id}): give each job a place of its own"
+            )
+        newest = self.record.newest
+        if newest is not None and newest.id.epoch >= epoch:
+            raise ConfigError(
+                f"the epoch {epoch} is not after that of job checkpoint {newest.id}: the place of the coordinator's "
+                f"record was emptied or replaced; bring it back, or keep its epochs"
+            )
+        self.phase = Phase.GATHERING
+        self.counts = Counts()
+        self.running: TransactionId | None = None
+        self._settings = settings
+        self._epoch = epoch
+        self._millis = millis
+        self._present: OrderedDict[str, _Presence] = OrderedDict()  # whoever was silent longest comes first
+        self._past: dict[str, OrderedDict[str, None]] = {}  # starts of a member that a later one replaced
+        self._attempt: _Attempt | None = None
+        self._writing: tuple[_Attempt, JobRecord] | None = None
+        self._restoring: _Restoring | None = None
+        self._attempts = 0
+        self._transactions = 0
+        self._unreadable: set[JobCheckpointId] = set()
+        self._base: JobCheckpointId | None = None  # what the members were restored to, or completed since
+        self._next_attempt = 0.0
+        self._requested: list[str] = []
+        self._forgotten: set[str] = set()  # names of savepoints that retention may have
+        self._reason = "the coordinator was elected"
+        self._retry_at = now
+        self._retry_s = settings.retry_s
+        self._out: list[Decision] = []
+
+    # ------------------------------------------------------------------------------------------------------------ facts
+
+    def report(self, report: Report, now: float) -> Sequence[Decision]:
+        """Take a member's *report*."""
+        if self.phase is Phase.STUCK:
+            return ()
+        if isinstance(report, Joined):
+            self._joined(report, now)
+        elif self._is_current(report, now):
+            _HANDLERS[type(report)](self, report, now)
+        return self._decided()
+
+    def tick(self, now: float) -> Sequence[Decision]:
+        """Look at the time: who is silent, what is due, what has to be asked again."""
+        if self.phase is Phase.STUCK:
+            return ()
+        self._lose_silent(now)
+        if self._attempt is not None:
+            self._mind_attempt(self._attempt, now)
+        if self._restoring is not None:
+            self._mind_restore(self._restoring, now)
+        self._restore_if_all_are_here(now)
+        self._begin_if_due(now)
+        return self._decided()
+
+    def request(self, name: str, now: float) -> Sequence[Decision]:
+        """
+        Begin an attempt as soon as none is in flight; with a *name* its checkpoint stays as a savepoint.
+
+        Raises:
+            ConfigError: There is a savepoint of that name.
+        """
+        if name and name in {checkpoint.name for checkpoint in self.record.checkpoints}:
+            raise ConfigError(f"job {self._settings.job!r} has a savepoint {name!r} already: choose another name")
+        self._forgotten.discard(name)
+        self._requested.append(name)
+        self._begin_if_due(now)
+        return self._decided()
+
+    def forget(self, name: str, now: float) -> Sequence[Decision]:
+        """Let retention have the savepoint *name* from the next job checkpoint on."""
+        self._forgotten.add(name)
+        return self._decided()
+
+    def written(self, now: float) -> Sequence[Decision]:
+        """Take note that the record of the last ``Write`` is durable."""
+        if self._writing is None:
+            return ()
+        attempt, record = self._writing
+        self._writing, self.record = None, record
+        self._base = attempt.id if self.phase is Phase.RUNNING else self._base
+        self._unreadable &= set(record.ids)
+        self.counts.completed += 1
+        self._broadcast(Completed(epoch=self._epoch, attempt=attempt.id, retained=record.ids))
+        self._tell(
+            events.JobCheckpointCompleted(
+                job=self._settings.job,
+                id=attempt.id,
+                members=len(attempt.states),
+                duration_s=now - attempt.begun,
+                retained=record.ids,
+            )
+        )
+        self._next_attempt = max(self._next_attempt, now + self._settings.pause_s)
+        self._restore_if_all_are_here(now)
+        self._begin_if_due(now)
+        return self._decided()
+
+    def next_look(self, now: float) -> float:
+        """Give the seconds until ``tick`` should be called again, whatever happens meanwhile."""
+        return min(self._settings.resend_s, self._settings.silence_s, max(0.0, self._due_in(now))) or 0.01
+
+    def _due_in(self, now: float) -> float:
+        if self.phase is Phase.RUNNING:
+            return self._next_attempt - now
+        return self._settings.resend_s if self._retry_at <= now else self._retry_at - now
+
+    # ---------------------------------------------------------------------------------------------------------- members
+
+    def _is_current(self, report: Report, now: float) -> bool:
+        """Whether *report* comes from the start of the member that counts; if so it was heard now."""
+        presence = self._present.get(report.member)
+        if presence is not None and presence.incarnation == report.incarnation:
+            presence.heard = now
+            self._present.move_to_end(report.member)
+            return True
+        self.counts.ignored += 1
+        if isinstance(report, Left):
+            return False
+        if report.incarnation in self._past.get(report.member, ()):
+            self._refuse_replaced(report)
+        elif report.member in self._settings.members:
+            self._send(report.member, Rejoin(epoch=self._epoch))
+        return False
+
+    def _refuse_replaced(self, report: Report) -> None:
+        reason = f"a later start of member {report.member!r} has taken its place: stop this one"
+        self._send(
+            report.member,
+            Refused(epoch=self._epoch, incarnation=report.incarnation, reason=reason, replaced=True),
+        )
+
+    def _joined(self, report: Joined, now: float) -> None:
+        presence = self._present.get(report.member)
+        if presence is not None and presence.incarnation == report.incarnation:
+            presence.heard = now
+            self._present.move_to_end(report.member)
+            self._repeat_restore(report.member)
+        elif report.incarnation in self._past.get(report.member, ()):
+            self._refuse_replaced(report)
+        elif problem := self._misplaced(report.member, report.place):
+            self._tell(events.MemberRefused(job=self._settings.job, task=report.member, reason=problem))
+            self._send(report.member, Refused(epoch=self._epoch, incarnation=report.incarnation, reason=problem))
+        else:
+            self._welcome(report, now)
+
+    def _misplaced(self, member: str, place: Place) -> str | None:
+        wanted = self._settings.members.get(member)
+        if wanted is None:
+            return f"the topology of job {self._settings.job!r} has no member {member!r}: correct its name, or add it"
+        if wanted != place:
+            return f"member {member!r} says that it is {place}, and the topology says {wanted}: correct one of them"
+        return None
+
+    def _welcome(self, report: Joined, now: float) -> None:
+        replaced = report.member in self._present
+        if replaced:
+            self._remember_past(report.member)
+        self._present[report.member] = _Presence(report.incarnation, now)
+        self._present.move_to_end(report.member)
+        self._tell(
+            events.MemberJoined(
+                job=self._settings.job, task=report.member, incarnation=report.incarnation, replaced=replaced
+            )
+        )
+        self._disturb(f"member {report.member!r} has {'started again' if replaced else 'joined'}")
+        self._restore_if_all_are_here(now)
+
+    def _remember_past(self, member: str) -> None:
+        past = self._past.setdefault(member, OrderedDict())
+        past[self._present[member].incarnation] = None
+        while len(past) > _REMEMBERED:
+            past.popitem(last=False)
+
+    def _lose_silent(self, now: float) -> None:
+        while self._present:
+            member, presence = next(iter(self._present.items()))
+            if now - presence.heard < self._settings.silence_s:
+                return
+            self._lose(member, f"it was silent for {now - presence.heard:.1f} s")
+
+    def _lose(self, member: str, reason: str) -> None:
+        presence = self._present.pop(member)
+        self._tell(
+            events.MemberLost(job=self._settings.job, task=member, incarnation=presence.incarnation, reason=reason)
+        )
+        self._disturb(f"member {member!r} is lost: {reason}")
+
+    def _left(self, report: Left, now: float) -> None:
+        self._remember_past(report.member)
+        self._lose(report.member, report.reason or "it has left")
+
+    def _alive(self, report: Alive, now: float) -> None:
+        """Send again what this member seems not to have got."""
+        if self.phase is Phase.RUNNING and self.running is not None and report.running != self.running:
+            self._resend(report.member, Start(epoch=self._epoch, transaction=self.running))
+        newest = self.record.newest
+        if newest is None or newest.id != self._base or self.running is None or report.running != self.running:
+            return
+        if report.completed is None or report.completed < newest.id:
+            self._resend(report.member, Completed(epoch=self._epoch, attempt=newest.id, retained=self.record.ids))
+
+    def _disturb(self, reason: str) -> None:
+        """Stop whatever needs all members: one of them is not, or no longer, what it was."""
+        self._reason = reason
+        if self._attempt is not None:
+            self._abandon(self._attempt, reason)
+        self._restoring, self.running = None, None
+        self.phase = Phase.GATHERING
+
+    # --------------------------------------------------------------------------------------------------------- attempts
+
+    def _begin_if_due(self, now: float) -> None:
+        if self.phase is not Phase.RUNNING or not (self._requested or now >= self._next_attempt):
+            return
+        busy = self._attempt or (self._writing[0] if self._writing else None)
+        if busy is None:
+            self._begin(now)
+        elif now >= self._next_attempt:
+            self._skip(busy, now)
+
+    def _begin(self, now: float) -> None:
+        assert self.running is not None
+        self._attempts += 1
+        name = self._requested.pop(0) if self._requested else ""
+        id = JobCheckpointId(self._epoch, self._attempts)
+        self._attempt = _Attempt(id, now, now, set(self._settings.members), name)
+        self._next_attempt = now + self._settings.interval_s
+        self.counts.attempts += 1
+        self._broadcast(Begin(epoch=self._epoch, transaction=self.running, attempt=id))
+        self._tell(events.JobCheckpointStarted(job=self._settings.job, attempt=id, members=len(self._settings.members)))
+
+    def _skip(self, busy: _Attempt, now: float) -> None:
+        self._next_attempt = now + self._settings.interval_s
+        self.counts.skipped += 1
+        self._tell(
+            events.JobCheckpointSkipped(
+                job=self._settings.job, in_flight=busy.id, age_s=now - busy.begun, missing=len(busy.waiting)
+            )
+        )
+
+    def _saved(self, report: Saved, now: float) -> None:
+        attempt = self._attempt_of(report)
+        if attempt is None or report.member not in attempt.waiting:
+            self.counts.ignored += 1
+            return
+        self.counts.saved += 1
+        attempt.waiting.discard(report.member)
+        attempt.states[report.member] = MemberState(self._settings.members[report.member], report.state)
+        if not attempt.waiting:
+            self._complete(attempt)
+
+    def _attempt_of(self, report: Saved | Declined) -> _Attempt | None:
+        """Give the attempt that *report* belongs to; None unless it is the one in flight, after the same restore."""
+        attempt = self._attempt
+        if attempt is None or attempt.id != report.attempt or report.transaction != self.running:
+            return None
+        return attempt
+
+    def _declined(self, report: Declined, now: float) -> None:
+        attempt = self._attempt_of(report)
+        if attempt is None:
+            self.counts.ignored += 1
+            return
+        self._abandon(attempt, f"member {report.member!r} cannot save: {report.reason}")
+        self._next_attempt = max(self._next_attempt, now + self._settings.pause_s)
+
+    def _complete(self, attempt: _Attempt) -> None:
+        """All members have saved: the record is next."""
+        checkpoint = JobCheckpoint(attempt.id, self._millis(), attempt.states, attempt.name, self._base)
+        kept = retained(
+            self.record.checkpoints,
+            self._base,
+            self._settings.retain - (0 if attempt.name else 1),
+            self._forgotten,
+        )
+        record = JobRecord(self.record.job, self.record.job_id, (checkpoint, *kept))
+        self._attempt, self._writing = None, (attempt, record)
+        self._out.append(Write(record))
+
+    def _abandon(self, attempt: _Attempt, reason: str) -> None:
+        self._attempt = None
+        self.counts.abandoned += 1
+        self._broadcast(Abandoned(epoch=self._epoch, attempt=attempt.id, reason=reason))
+        self._tell(
+            events.JobCheckpointAbandoned(
+                job=self._settings.job, attempt=attempt.id, reason=reason, missing=len(attempt.waiting)
+            )
+        )
+
+    def _mind_attempt(self, attempt: _Attempt, now: float) -> None:
+        if now - attempt.begun >= self._settings.timeout_s:
+            some = ", ".join(sorted(attempt.waiting)[:5])
+            self._abandon(
+                attempt, f"{len(attempt.waiting)} members have not saved in {self._settings.timeout_s:g} s: {some}"
+            )
+            self._next_attempt = max(self._next_attempt, now + self._settings.pause_s)
+        elif now - attempt.asked >= self._settings.resend_s:
+            attempt.asked = now
+            assert self.running is not None
+            for member in sorted(attempt.waiting):
+                self._resend(member, Begin(epoch=self._epoch, transaction=self.running, attempt=attempt.id))
+
+    # --------------------------------------------------------------------------------------------------------- restores
+
+    def _restore_if_all_are_here(self, now: float) -> None:
+        """Order a restore when nothing stands in its way; a record that is being written does."""
+        if self.phase is not Phase.GATHERING or self._writing is not None or now < self._retry_at:
+            return
+        if len(self._present) == len(self._settings.members):
+            self._order_restore(now)
+
+    def _order_restore(self, now: float) -> None:
+        try:
+            checkpoint = choose_checkpoint(self.record, self._unreadable, allow_empty=self._settings.allow_empty)
+            if checkpoint is not None:
+                refuse_other_topology(checkpoint, self._settings.members)
+        except (ConfigError, StateNotFoundError) as error:
+            self._fail(error)
+            return
+        self._tell_older(checkpoint)
+        self._transactions += 1
+        transaction = TransactionId(self._epoch, self._transactions)
+        self._restoring = _Restoring(transaction, checkpoint, now, now, set(self._settings.members))
+        self.phase, self.running = Phase.RESTORING, None
+        self.counts.restores += 1
+        id = None if checkpoint is None else checkpoint.id
+        self._tell(
+            events.JobRestoreStarted(
+                job=self._settings.job, transaction=transaction, checkpoint=id, reason=self._reason
+            )
+        )
+        for member in self._settings.members:
+            self._send_restore(member, self._restoring)
+
+    def _tell_older(self, chosen: JobCheckpoint | None) -> None:
+        newest = self.record.newest
+        if newest is not None and (chosen is None or chosen.id != newest.id):
+            id = None if chosen is None else chosen.id
+            self._tell(events.OlderJobCheckpointChosen(job=self._settings.job, damaged=newest.id, chosen=id))
+
+    def _fail(self, error: Exception) -> None:
+        self.phase = Phase.STUCK
+        self._out.append(Fail(error))
+
+    def _send_restore(self, member: str, restoring: _Restoring) -> None:
+        checkpoint = restoring.checkpoint
+        state: State | None = None if checkpoint is None else checkpoint.members[member].state
+        self._send(
+            member,
+            Restore(
+                epoch=self._epoch,
+                transaction=restoring.transaction,
+                checkpoint=None if checkpoint is None else checkpoint.id,
+                state=state,
+                retained=self.record.ids,
+            ),
+        )
+
+    def _repeat_restore(self, member: str) -> None:
+        if self._restoring is not None and member in self._restoring.waiting:
+            self.counts.resent += 1
+            self._send_restore(member, self._restoring)
+
+    def _restored(self, report: Restored, now: float) -> None:
+        restoring = self._restoring
+        if restoring is None or restoring.transaction != report.transaction or report.member not in restoring.waiting:
+            self.counts.ignored += 1
+            return
+        restoring.waiting.discard(report.member)
+        if not restoring.waiting:
+            self._start(restoring, now)
+
+    def _start(self, restoring: _Restoring, now: float) -> None:
+        self._restoring, self.phase, self.running = None, Phase.RUNNING, restoring.transaction
+        self._base = None if restoring.checkpoint is None else restoring.checkpoint.id
+        self._next_attempt = now + self._settings.interval_s
+        self._retry_s = self._settings.retry_s
+        self.counts.restored += 1
+        self._broadcast(Start(epoch=self._epoch, transaction=restoring.transaction))
+        self._tell(
+            events.JobRestored(
+                job=self._settings.job,
+                transaction=restoring.transaction,
+                checkpoint=self._base,
+                duration_s=now - restoring.begun,
+            )
+        )
+
+    def _unrestorable(self, report: Unrestorable, now: float) -> None:
+        restoring = self._restoring
+        if restoring is None or restoring.transaction != report.transaction:
+            self.counts.ignored += 1
+            return
+        checkpoint = restoring.checkpoint
+        damaged = report.damaged and checkpoint is not None
+        if damaged and checkpoint is not None:
+            self._unreadable.add(checkpoint.id)
+        else:
+            self._retry_at, self._retry_s = now + self._retry_s, min(self._retry_s * 2, _LONGEST_RETRY_S)
+        self._tell(
+            events.JobRestoreFailed(
+                job=self._settings.job,
+                task=report.member,
+                transaction=restoring.transaction,
+                checkpoint=None if checkpoint is None else checkpoint.id,
+                reason=report.reason,
+                damaged=damaged,
+            )
+        )
+        self._disturb(f"member {report.member!r} cannot be restored: {report.reason}")
+        self._restore_if_all_are_here(now)
+
+    def _reset(self, report: Reset, now: float) -> None:
+        under_way = self._restoring.transaction if self._restoring is not None else self.running
+        if under_way is None or report.transaction != under_way:
+            self.counts.ignored += 1
+            return
+        self._disturb(f"member {report.member!r} asks for a restore: {report.reason}")
+        self._restore_if_all_are_here(now)
+
+    def _mind_restore(self, restoring: _Restoring, now: float) -> None:
+        if now - restoring.begun >= self._settings.restore_timeout_s:
+            some = ", ".join(sorted(restoring.waiting)[:5])
+            self._disturb(f"{len(restoring.waiting)} members did not answer the last restore: {some}")
+        elif now - restoring.asked >= self._settings.resend_s:
+            restoring.asked = now
+            for member in sorted(restoring.waiting):
+                self._repeat_restore(member)
+
+    # -------------------------------------------------------------------------------------------------------- decisions
+
+    def _send(self, member: str, order: Restore | Refused | Rejoin) -> None:
+        self._out.append(Send(member, order))
+
+    def _resend(self, member: str, order: Begin | Start | Completed) -> None:
+        self.counts.resent += 1
+        self._out.append(Send(member, order))
+
+    def _broadcast(self, order: Begin | Start | Abandoned | Completed) -> None:
+        self._out.append(Broadcast(order))
+
+    def _tell(self, event: Event) -> None:
+        self._out.append(Tell(event))
+
+    def _decided(self) -> Sequence[Decision]:
+        out, self._out = self._out, []
+        return out
+
+
+_HANDLERS: dict[type, Callable[..., None]] = {
+    Alive: CoordinatorMachine._alive,  # noqa: SLF001 - the class's own table
+    Declined: CoordinatorMachine._declined,  # noqa: SLF001
+    Left: CoordinatorMachine._left,  # noqa: SLF001
+    Reset: CoordinatorMachine._reset,  # noqa: SLF001
+    Restored: CoordinatorMachine._restored,  # noqa: SLF001
+    Saved: CoordinatorMachine._saved,  # noqa: SLF001
+    Unrestorable: CoordinatorMachine._unrestorable,  # noqa: SLF001
+}
