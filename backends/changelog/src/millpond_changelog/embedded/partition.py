@@ -1,0 +1,156 @@
+"""One partition for those who write: frames are added at its end under its lock, torn ends cut, segments begun."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import RLock
+
+from millpond.errors import StateNotFoundError
+from millpond.local import explained, fsync_directory, fsync_file
+from millpond.local.durable import write_new
+from millpond.log import Extent
+from millpond.points import reached
+from millpond.spi import Change
+from millpond_changelog.embedded.frames import (
+    ABORT,
+    COMMIT,
+    DATA,
+    NOBODY,
+    SEAL,
+    AppendId,
+    decode_frame,
+    encode_frame,
+    encode_header,
+    encode_records,
+)
+from millpond_changelog.embedded.locking import held
+from millpond_changelog.embedded.owners import Fate
+from millpond_changelog.embedded.segments import Segment
+from millpond_changelog.embedded.tail import Tail
+
+
+class Partition:
+    """One partition, as this process knows it. Any thread."""
+
+    def __init__(
+        self,
+        folder: Path,
+        identity: bytes,
+        number: int,
+        segment_bytes: int,
+        timeout_s: float,
+        fate: Callable[[AppendId], Fate],
+    ) -> None:
+        """Use the partition in *folder*, which is there; *fate* decides appends that no frame decides."""
+        self.folder = folder
+        self.identity = identity
+        self.number = number
+        self.timeout_s = timeout_s
+        self._segment_bytes = segment_bytes
+        self._fate = fate
+        self._tail = Tail(folder, identity, number)
+        self._guard = RLock()
+
+    # ----------------------------------------------------------------------------------------------------- looking
+
+    def extent(self) -> Extent:
+        """Look at it anew."""
+        with self._guard, self._there():
+            self._tail.refresh()
+            return self._extent()
+
+    def readable(self) -> tuple[Extent, frozenset[AppendId]]:
+        """Give its extent, and the appends below its end that nobody reads."""
+        with self._guard, self._there():
+            self._tail.refresh()
+            return self._extent(), frozenset(self._tail.aborted)
+
+    def _extent(self) -> Extent:
+        end = self._tail.readable_end(self._fate)
+        return Extent(min(self._tail.start, end), end)
+
+    @contextmanager
+    def _there(self) -> Iterator[None]:
+        if not self.folder.is_dir():
+            raise StateNotFoundError(f"there is no {self.folder}: was the topic deleted?")
+        yield
+
+    # ----------------------------------------------------------------------------------------------------- writing
+
+    @contextmanager
+    def writing(self) -> Iterator[Tail]:
+        """Hold it for the block, with its end known and whole."""
+        with self._guard, self._there(), held(self.folder / "LOCK", self.timeout_s):
+            self._tail.refresh()
+            self._mend()
+            yield self._tail
+
+    def add(self, append: AppendId, changes: Sequence[Change], headers: Mapping[str, bytes], millis: int) -> int:
+        """Add records of *append*, and give the offset of the last one; not durable before ``sync``."""
+        payload = encode_records(changes, None, [(len(changes), millis, dict(headers))])
+        with self.writing() as tail:
+            if tail.position >= self._segment_bytes:
+                self.roll()
+            self._put(encode_frame(DATA, append, tail.next, len(changes), payload))
+            return tail.next - 1
+
+    def sync(self) -> None:
+        """Make all that was added durable."""
+        with self._guard:
+            if self._tail.at is not None:
+                fsync_file(self.folder / self._tail.at.name)
+
+    def decide(self, append: AppendId, *, commit: bool) -> None:
+        """Say what became of *append*, unless a frame says so already; durable at the next ``sync``."""
+        with self.writing() as tail:
+            if append in tail.open:
+                self._put(encode_frame(COMMIT if commit else ABORT, append, tail.next))
+
+    def roll(self) -> None:
+        """End the segment that grows, and begin another; within ``writing``."""
+        tail = self._tail
+        self._put(encode_frame(SEAL, NOBODY, tail.next))
+        self.sync()
+        reached("changelog.segment-sealed")
+        self._begin_segment(tail.next)
+
+    def _mend(self) -> None:
+        """Cut a torn end, and begin the segment that is to follow, if there is none."""
+        tail = self._tail
+        if tail.at is None or tail.sealed:
+            self._begin_segment(tail.next)
+            return
+        path = self.folder / tail.at.name
+        with explained("cut the torn end of", path):
+            if path.stat().st_size > tail.position:
+                os.truncate(path, tail.position)
+
+    def _begin_segment(self, first: int) -> None:
+        segment = Segment(first)
+        path = self.folder / segment.name
+        with explained("write", path):
+            path.unlink(missing_ok=True)  # one without its header: its writer was killed
+            write_new(path, encode_header(self.identity, self.number, first))
+        fsync_directory(self.folder)
+        self._tail.refresh()
+
+    def _put(self, data: bytes) -> None:
+        """Add one frame; a half-written one is cut off again, now or by the next writer."""
+        tail = self._tail
+        assert tail.at is not None
+        path = self.folder / tail.at.name
+        frame = decode_frame(data)
+        assert frame is not None
+        with explained("write", path):
+            descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                rest, position = memoryview(data), tail.position
+                while rest:
+                    written = os.pwrite(descriptor, rest, position)
+                    rest, position = rest[written:], position + written
+            finally:
+                os.close(descriptor)
+        tail.take(frame, path)
