@@ -184,6 +184,7 @@ class Disk:
     root: str
     top: Folder = field(factory=Folder)
     _open: dict[int, _Opened] = field(factory=dict)
+    _since: dict[int, int] = field(factory=dict)
     _at: int = 0
 
     @classmethod
@@ -268,6 +269,7 @@ class Disk:
             node.change(Write(self._at, 0, cut=True))
             made = True
         self._open[call.result] = _Opened(node, 0, "O_APPEND" in flags)
+        self._since[call.result] = self._at
         return made
 
     def _openat(self, call: Call) -> bool:
@@ -277,7 +279,9 @@ class Disk:
         return self._open_at(call, "", 0, "O_TRUNC")
 
     def _close(self, call: Call) -> bool:
-        self._open.pop(call.number(0), None)
+        # The kernel frees the number as the close begins: what another thread opened since has it, and is open.
+        if self._since.get(call.number(0), 0) <= call.begun:
+            self._open.pop(call.number(0), None)
         return False
 
     def _dup(self, call: Call) -> bool:
@@ -285,6 +289,7 @@ class Disk:
         self._open.pop(call.result, None)
         if opened is not None:
             self._open[call.result] = opened
+            self._since[call.result] = self._at
         return False
 
     _dup2 = _dup3 = _dup

@@ -25,9 +25,9 @@ from millpond.testing.lab.flips import look
 from millpond.testing.lab.forks import fork
 from millpond.testing.lab.places import Place
 from millpond.testing.lab.powercut import acknowledged, job_command, record
-from millpond.testing.lab.seeds import warm
 from millpond.testing.lab.story import Story
 from millpond.testing.lab.syscalls import calls, command
+from millpond.testing.lab.warming import warm
 
 RECORDS = 45
 _DEADLINE_S = 120.0

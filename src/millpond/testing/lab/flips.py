@@ -32,8 +32,8 @@ from millpond.reading import JobReader
 from millpond.testing.lab.forks import Say, fork
 from millpond.testing.lab.life import live, offset_of, stores_of
 from millpond.testing.lab.places import Place
-from millpond.testing.lab.seeds import warm
 from millpond.testing.lab.story import Life, Story
+from millpond.testing.lab.warming import warm
 from millpond.testing.lab.world import TASK, compare, expected
 
 RECORDS = 40

@@ -16,7 +16,8 @@ from millpond.reading import JobReader
 from millpond.records.folder import record_number
 from millpond.spi import StateBackendAdmin, StoreSpec
 
-_AT_ONCE = timedelta(0)
+_AT_ONCE = timedelta(seconds=-2)
+"""However young: a store may tell the time of its objects in whole seconds, and its clock a second late."""
 
 Retained = Mapping[str, Sequence[Checkpoint]]
 

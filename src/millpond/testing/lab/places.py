@@ -81,12 +81,13 @@ class Place:
 
     def points(self) -> list[str]:
         """Give the points that a job here can reach."""
-        plugins = {
-            self.sections["checkpoint"]["manager"],
-            *(each["type"] for each in self.sections["backends"].values()),
-        }
-        prefixes = tuple(prefix for plugin in sorted(plugins) for prefix in _ROOMS.get(plugin, ()))
+        prefixes = tuple(prefix for plugin in sorted(self.plugins()) for prefix in _ROOMS.get(plugin, ()))
         return [*ENGINE_POINTS, *(name for name in ROOM_POINTS if name.startswith(prefixes) or name in _EVERYWHERE)]
+
+    def plugins(self) -> set[str]:
+        """Give the names of the plugins that keep records and state."""
+        backends = self.sections["backends"].values()
+        return {self.sections["checkpoint"]["manager"], *(each["type"] for each in backends)}
 
     def config(self, story: Story, root: Path, disk: int) -> JobConfig:
         """Give the configuration of the job of *story* below *root*, on the disk number *disk*."""

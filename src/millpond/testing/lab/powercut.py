@@ -29,9 +29,9 @@ from millpond.testing.lab.flips import look
 from millpond.testing.lab.forks import fork
 from millpond.testing.lab.life import live
 from millpond.testing.lab.places import Place
-from millpond.testing.lab.seeds import warm
 from millpond.testing.lab.story import Life, Story
 from millpond.testing.lab.syscalls import Call, calls, command
+from millpond.testing.lab.warming import warm
 
 _DEADLINE_S = 120.0
 _ALWAYS = ("fsync", "fdatasync", "rename", "renameat", "link", "linkat")

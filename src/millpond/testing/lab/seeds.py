@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import shutil
 import tempfile
@@ -15,20 +14,12 @@ from pathlib import Path
 from attrs import asdict
 
 from millpond.errors import ConfigError, TransientError
-from millpond.testing.lab.forks import Say, fork, refuse_threads
+from millpond.testing.lab.forks import Child, Say, fork
 from millpond.testing.lab.places import Place
 from millpond.testing.lab.story import story_of
 from millpond.testing.lab.tally import Tally
 from millpond.testing.lab.trial import Trial, Verdict
-
-_LAZILY_LOADED = (
-    "rocksdict",
-    "millpond_rocksdb.database",
-    "millpond_fsspec.opening",
-    "millpond_fsspec.files",
-    "boto3",
-    "blake3",
-)
+from millpond.testing.lab.warming import warm
 
 
 def seeds_of(text: str) -> range:
@@ -72,15 +63,6 @@ def run_seeds(
     return tally
 
 
-def warm(place: Place) -> None:
-    """Load what the children will need, so that each of them does not; no thread is started."""
-    place.config(story_of(0, place.points(), place.engines), Path(tempfile.gettempdir()), 0)
-    for name in _LAZILY_LOADED:
-        with suppress(ImportError):  # what is not installed is not needed
-            importlib.import_module(name)
-    refuse_threads()
-
-
 def _work(place: Place, seeds: Sequence[int], jobs: int, root: Path, keep: Path | None) -> Iterator[Verdict]:
     """Let *jobs* workers take turns, and give the verdicts as they come."""
     workers = [fork(partial(_trials, place, seeds[at::jobs], root, keep)) for at in range(jobs)]
@@ -97,9 +79,19 @@ def _work(place: Place, seeds: Sequence[int], jobs: int, root: Path, keep: Path 
                         raise TransientError(f"a worker of the lab failed: {value}")
                     yield Verdict(**value)
                 seen[at] = len(worker.said)
+        _see_all(workers, [len(seeds[at::jobs]) for at in range(jobs)])
     finally:
         for worker in workers:
             worker.kill()
+
+
+def _see_all(workers: Sequence[Child], wanted: Sequence[int]) -> None:
+    """Raise TransientError if a worker has ended before its last trial: of the rest nothing is known."""
+    for worker, count in zip(workers, wanted, strict=True):
+        if len(worker.said) != count:
+            raise TransientError(
+                f"a worker of the lab ended by {worker.status} after {len(worker.said)} of its {count} trials"
+            )
 
 
 def _trials(place: Place, seeds: Sequence[int], root: Path, keep: Path | None, say: Say) -> None:

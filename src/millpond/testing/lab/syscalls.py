@@ -31,7 +31,7 @@ class Call:
         name: Its name.
         arguments: As strace writes them; texts in hex still.
         result: What it gave.
-        begun: How many calls had ended when it began.
+        begun: How many calls had ended well when it began.
     """
 
     name: str
@@ -89,8 +89,8 @@ def calls(lines: Iterable[str]) -> Iterator[Call]:
             continue
         else:
             raise FormatError(f"not a line of strace: {line[:200]!r}")
-        ended += 1
         if match[4] != "?" and int(match[4], 0) >= 0:
+            ended += 1
             yield Call(match[2], tuple(_split(arguments)), int(match[4], 0), since)
 
 
