@@ -1,0 +1,120 @@
+"""
+Packets: bytes on the wire to type name, request id and body, and back. Pure.
+
+Every packet, in both directions, is ``N, T, name, REQID, B, body``: three big-endian 32-bit lengths, of which N counts
+all that follows it, and 32 bytes that an answer repeats. Bytes behind the body are left over and mean nothing.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+
+from attrs import frozen
+
+from millpond.errors import FormatError
+
+REQID_SIZE = 32
+NO_REQID = bytes(REQID_SIZE)
+"""Of a one-way message."""
+
+LARGEST = (1 << 31) - 1
+"""The largest N: Java's peers read it as a signed number."""
+
+LONGEST_NAME = 255
+_FIXED = 4 + REQID_SIZE + 4
+_LENGTH = struct.Struct(">I")
+
+
+class MalformedPacketError(FormatError):
+    """No peer of Heron's writes such a packet: its connection ends."""
+
+
+@frozen
+class Head:
+    """
+    What comes before a body.
+
+    Attributes:
+        name: The message's full name.
+        reqid: 32 bytes.
+        start: Where the body begins, counted from the packet's first byte.
+        size: The body's size.
+        total: The packet's size, its length and what is left over included.
+    """
+
+    name: bytes
+    reqid: bytes
+    start: int
+    size: int
+    total: int
+
+
+def new_reqid() -> bytes:
+    """Give a request id as Heron's C++ peers make it: the first 32 characters of a random UUID."""
+    return str(uuid.uuid4())[:REQID_SIZE].encode("ascii")
+
+
+def encode_head(name: str, reqid: bytes, size: int) -> bytes:
+    """Give all of a packet that comes before a body of *size* bytes."""
+    if len(reqid) != REQID_SIZE:
+        raise ValueError(f"a request id has {REQID_SIZE} bytes, not {len(reqid)}")
+    type_name = name.encode("ascii")
+    total = _FIXED + len(type_name) + size
+    return b"".join((_LENGTH.pack(total), _LENGTH.pack(len(type_name)), type_name, reqid, _LENGTH.pack(size)))
+
+
+def encode(name: str, reqid: bytes, body: bytes) -> bytes:
+    """Give a whole packet."""
+    return encode_head(name, reqid, len(body)) + body
+
+
+def packet_size(data: bytes | bytearray | memoryview, at: int = 0) -> int | None:
+    """
+    Give the size of the packet that begins at *at*, its length included; None while that cannot be told.
+
+    Raises:
+        MalformedPacketError: No packet has that size.
+    """
+    if len(data) - at < 4:
+        return None
+    (size,) = _LENGTH.unpack_from(data, at)
+    if not _FIXED <= size <= LARGEST:
+        raise MalformedPacketError(f"a packet says that it has {size:,} bytes: a packet has {_FIXED} to {LARGEST:,}")
+    return 4 + int(size)
+
+
+def parse_head(data: bytes | bytearray | memoryview, at: int = 0) -> Head | None:
+    """
+    Give the head of the packet that begins at *at*; None while it is not all there.
+
+    Raises:
+        MalformedPacketError: Its lengths contradict one another.
+    """
+    total = packet_size(data, at)
+    if total is None or len(data) - at < 8:
+        return None
+    (name_size,) = _LENGTH.unpack_from(data, at + 4)
+    if name_size > LONGEST_NAME or name_size + _FIXED + 4 > total:
+        raise MalformedPacketError(f"a type name of {name_size:,} bytes in a packet of {total:,}")
+    start = 8 + name_size + REQID_SIZE + 4
+    if len(data) - at < start:
+        return None
+    (size,) = _LENGTH.unpack_from(data, at + start - 4)
+    if start + size > total:
+        raise MalformedPacketError(f"a body of {size:,} bytes in a packet of {total:,}")
+    name_end = at + 8 + name_size
+    return Head(bytes(data[at + 8 : name_end]), bytes(data[name_end : name_end + REQID_SIZE]), start, size, total)
+
+
+def decode(data: bytes) -> tuple[str, bytes, bytes]:
+    """
+    Give type name, request id and body of one whole packet.
+
+    Raises:
+        MalformedPacketError: It is none, or not all of one.
+    """
+    head = parse_head(data)
+    if head is None or head.total > len(data):
+        raise MalformedPacketError(f"{len(data):,} bytes are not a whole packet")
+    return head.name.decode("latin-1"), head.reqid, data[head.start : head.start + head.size]
