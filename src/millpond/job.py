@@ -90,6 +90,11 @@ class Job:
             self._transfers.close(0)
             raise
 
+    @property
+    def checkpoints(self) -> CheckpointManager:
+        """The job's checkpoint manager, which the job closes: to look at records, and to pin what has to stay."""
+        return self._parts.manager
+
     # ----------------------------------------------------------------------------------------------- opening
 
     def prepare(self) -> None:

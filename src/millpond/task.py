@@ -194,6 +194,16 @@ class Task:
             self._watch(future)
         return future
 
+    def settle(self, timeout_s: float) -> None:
+        """
+        Wait at most *timeout_s* seconds until no commit is in flight, so that the next ``commit`` is a new one.
+
+        Raises:
+            CommitTimeoutError: One still is.
+            FencedError, StoreClosedError: The task is over.
+        """
+        self._engine.settle(timeout_s)
+
     def commit_if_due(self) -> Future[Checkpoint] | None:
         """Begin a commit if one is due and none is in flight; cheap enough for every record. Raises as ``commit``."""
         if not self.commit_due:

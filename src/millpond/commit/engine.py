@@ -424,6 +424,11 @@ class CommitEngine:
                 self._in_flight = None
             self._idle.notify_all()
 
+    def settle(self, timeout_s: float) -> None:
+        """Wait until no commit is in flight; CommitTimeoutError after *timeout_s* seconds."""
+        self.raise_if_over()
+        self._await_idle(time.monotonic() + timeout_s)
+
     def _await_idle(self, deadline: float) -> None:
         with self._idle:
             idle = self._idle.wait_for(lambda: self._in_flight is None, max(0.0, deadline - time.monotonic()))
