@@ -18,8 +18,9 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import define, frozen
 
+from millpond.coordinator.channel import END, Barrier, Channel, Replay
 from millpond.coordinator.ids import JobCheckpointId
 from millpond.coordinator.spill import SpillFile
 from millpond.errors import ConfigError
@@ -85,114 +86,6 @@ class AlignmentCounts:
     spilled: int = 0
 
 
-class Channel:
-    """
-    One way into a member; made by the aligner. ``put`` is all that a record on an open channel costs.
-
-    Attributes:
-        name: Its name.
-    """
-
-    __slots__ = ("_aligner", "_ended", "_held", "_open", "_put_ready", "name")
-
-    def __init__(self, name: str, aligner: BarrierAligner) -> None:
-        self.name = name
-        self._aligner = aligner
-        self._put_ready = aligner._ready.append
-        self._open = True
-        self._ended = False
-        self._held = _Held()
-
-    def put(self, record: Any, size: int = 0) -> None:
-        """Take a *record* of *size* bytes; the size counts only while the channel is held."""
-        if self._open:
-            self._put_ready(record)
-        else:
-            self._aligner._hold(self, record, size)
-
-    def barrier(self, attempt: JobCheckpointId) -> None:
-        """Take a barrier, which stands behind what was put before."""
-        if self._open:
-            self._aligner._barrier(self, attempt)
-        else:
-            self._held.put(_Barrier(attempt), 0)
-
-    def end(self) -> None:
-        """Take note that nothing comes any more: no attempt waits for this channel from now on."""
-        if self._open:
-            self._aligner._end(self)
-        else:
-            self._held.put(_END, 0)
-
-
-@frozen
-class _Barrier:
-    attempt: JobCheckpointId
-
-
-class _End:
-    """The end of a channel, among what is held."""
-
-
-_END = _End()
-
-
-class _Replay:
-    """Stands in the stream where held records of *channel* come next, one at a time and fair to the others."""
-
-    __slots__ = ("channel",)
-
-    def __init__(self, channel: Channel) -> None:
-        self.channel = channel
-
-
-class _Held:
-    """What one held channel keeps: first in memory, from its first spilled record on in a file; in order."""
-
-    def __init__(self) -> None:
-        self._memory: deque[tuple[Any, int]] = deque()
-        self._spilled: SpillFile | None = None
-
-    def __bool__(self) -> bool:
-        return bool(self._memory) or self._spilled is not None
-
-    def put(self, item: Any, size: int) -> None:
-        """Keep *item* behind the others; a file keeps only records, so what follows a spilled one waits in its order."""
-        if self._spilled is not None:
-            self._spilled.mark(item) if isinstance(item, _Barrier | _End) else self._spilled.put(item)
-        else:
-            self._memory.append((item, size))
-
-    def spill(self, make: Callable[[], SpillFile], record: bytes) -> None:
-        """Keep *record* on disk."""
-        if self._spilled is None:
-            self._spilled = make()
-        self._spilled.put(record)
-
-    @property
-    def is_spilled(self) -> bool:
-        """Whether what comes next has to go to disk to keep the order."""
-        return self._spilled is not None
-
-    def take(self) -> tuple[Any, int]:
-        """Give the first item and the bytes of memory that it no longer takes."""
-        if self._memory:
-            return self._memory.popleft()
-        assert self._spilled is not None
-        item = self._spilled.take()
-        if not self._spilled:
-            self._spilled.close()
-            self._spilled = None
-        return item, 0
-
-    def close(self) -> None:
-        """Drop everything."""
-        self._memory.clear()
-        if self._spilled is not None:
-            self._spilled.close()
-            self._spilled = None
-
-
 class BarrierAligner:
     """
     Aligns the channels of one member. One thread.
@@ -202,6 +95,7 @@ class BarrierAligner:
     Attributes:
         counts: For metrics.
         held_size: Bytes in memory that are held now.
+        ready: What comes next; the channels', to append to.
     """
 
     def __init__(
@@ -237,7 +131,7 @@ class BarrierAligner:
         self._limit = limit
         self._spill_directory = spill_directory
         self._clock = clock
-        self._ready: deque[Any] = deque()
+        self.ready: deque[Any] = deque()
         self._channels = {name: Channel(name, self) for name in channels}
         self._attempt: JobCheckpointId | None = None
         self._floor: JobCheckpointId | None = None  # no attempt up to here is aligned any more
@@ -267,12 +161,12 @@ class BarrierAligner:
 
     def take(self) -> Any:
         """Give what comes next; None if nothing can be given now."""
-        ready = self._ready
+        ready = self.ready
         while ready:
             item = ready.popleft()
-            if item.__class__ is not _Replay:
+            if item.__class__ is not Replay:
                 return item
-            if (given := self._replay(item)) is not None:
+            if (given := self._replay(item.channel)) is not None:
                 return given
         return None
 
@@ -290,16 +184,17 @@ class BarrierAligner:
     def close(self) -> None:
         """Drop everything that is held, e.g. before a restore; removes the files. Idempotent."""
         for channel in self._channels.values():
-            channel._held.close()
-            channel._open = True
-        self._ready.clear()
+            channel.held.close()
+            channel.is_open, channel.is_replaying = True, False
+        self.ready.clear()
         self._owed.clear()
         self._attempt, self.held_size = None, 0
 
     # --------------------------------------------------------------------------------------------------------- barriers
 
-    def _barrier(self, channel: Channel, attempt: JobCheckpointId) -> None:
-        if self._is_over(attempt) or channel._ended:
+    def take_barrier(self, channel: Channel, attempt: JobCheckpointId) -> None:
+        """Take a barrier that stands first on *channel*."""
+        if self._is_over(attempt) or channel.has_ended:
             self.counts.ignored += 1
             return
         if self._attempt is None or attempt > self._attempt:
@@ -307,7 +202,7 @@ class BarrierAligner:
         elif attempt < self._attempt:
             self.counts.ignored += 1
             return
-        channel._open = False
+        channel.is_open = False
         self._owed.discard(channel)
         self._finish_if_complete()
 
@@ -325,7 +220,7 @@ class BarrierAligner:
             self._give_up()
         self._attempt, self._begun = attempt, self._clock()
         self._most, self._spilled = self.held_size, 0
-        self._owed = {channel for channel in self._channels.values() if not channel._ended}
+        self._owed = {channel for channel in self._channels.values() if not channel.has_ended}
 
     def _finish_if_complete(self) -> None:
         attempt = self._attempt
@@ -336,7 +231,7 @@ class BarrierAligner:
         self.counts.seconds += duration_s
         self.counts.longest_s = max(self.counts.longest_s, duration_s)
         self._raise_floor(attempt)
-        self._ready.append(Aligned(attempt, duration_s, self._most, self._spilled))
+        self.ready.append(Aligned(attempt, duration_s, self._most, self._spilled))
         self._release()
 
     def _give_up(self) -> None:
@@ -345,30 +240,26 @@ class BarrierAligner:
 
     def _release(self) -> None:
         """Let what is held follow; a channel is open again when all of it has been taken."""
-        held = [c for c in self._channels.values() if not c._open and c not in self._owed and not self._is_replaying(c)]
         self._attempt, self._owed = None, set()
-        for channel in held:
-            if channel._held:
-                self._ready.append(_Replay(channel))
-            else:
-                channel._open = True
+        for channel in self._channels.values():
+            if not channel.is_open and not channel.is_replaying:
+                self._follow(channel)
 
-    def _is_replaying(self, channel: Channel) -> bool:
-        return any(item.__class__ is _Replay and item.channel is channel for item in self._ready)
-
-    def _end(self, channel: Channel) -> None:
-        channel._ended = True
+    def take_end(self, channel: Channel) -> None:
+        """Take the end of *channel*."""
+        channel.has_ended = True
         self._owed.discard(channel)
         self._finish_if_complete()
 
     # --------------------------------------------------------------------------------------------------- held records
 
-    def _hold(self, channel: Channel, record: Any, size: int) -> None:
+    def hold(self, channel: Channel, record: Any, size: int) -> None:
+        """Keep a *record* that came on a channel which is not open."""
         over = self.held_size + size > self._limit
-        if channel._held.is_spilled or (over and self._spill_directory is not None):
+        if channel.held.is_spilled or (over and self._spill_directory is not None):
             self._spill(channel, record)
             return
-        channel._held.put(record, size)
+        channel.held.put(record, size)
         self.held_size += size
         self._most = max(self._most, self.held_size)
         self.counts.largest_held = max(self.counts.largest_held, self.held_size)
@@ -380,41 +271,35 @@ class BarrierAligner:
             raise ConfigError(f"records that may be spilled have to be bytes, not {type(record).__name__}")
         assert self._spill_directory is not None
         directory = self._spill_directory
-        channel._held.spill(lambda: SpillFile(directory), record)
+        channel.held.spill(lambda: SpillFile(directory), record)
         self._spilled += len(record)
         self.counts.spilled += len(record)
 
     def _overflow(self, attempt: JobCheckpointId) -> None:
         self.counts.overflowed += 1
         self._raise_floor(attempt)
-        self._ready.append(Overflowed(attempt, self.held_size, self._limit))
+        self.ready.append(Overflowed(attempt, self.held_size, self._limit))
         self._give_up()
 
-    def _replay(self, replay: _Replay) -> Any:
-        """Give the first held record of a channel; None if a barrier came, or the channel's end."""
-        channel = replay.channel
-        if not channel._held:
-            channel._open = True
-            return None
-        item, size = channel._held.take()
+    def _replay(self, channel: Channel) -> Any:
+        """Give the first held record of *channel*; None if a barrier came, or the channel's end."""
+        channel.is_replaying = False
+        item, size = channel.held.take()
         self.held_size -= size
-        if isinstance(item, _Barrier):
-            channel._open = True
-            self._barrier(channel, item.attempt)
-            if channel._open:
-                self._follow(replay)
-            return None
-        if isinstance(item, _End):
-            self._end(channel)
-            self._follow(replay)
-            return None
-        self._follow(replay)
-        return item
+        if item is END:
+            channel.is_open = True
+            self.take_end(channel)
+        elif isinstance(item, Barrier):
+            channel.is_open = True
+            self.take_barrier(channel, item.attempt)
+            if not channel.is_open:
+                return None  # it is held again, or what it holds follows already
+        self._follow(channel)
+        return None if item is END or isinstance(item, Barrier) else item
 
-    def _follow(self, replay: _Replay) -> None:
-        """Let the rest of what *replay*'s channel holds come behind what is ready now."""
-        if replay.channel._held:
-            replay.channel._open = False
-            self._ready.append(replay)
-        else:
-            replay.channel._open = True
+    def _follow(self, channel: Channel) -> None:
+        """Let what *channel* holds come behind what is ready now, one record at a time; open it if that is nothing."""
+        channel.is_open = not channel.held
+        channel.is_replaying = not channel.is_open
+        if channel.is_replaying:
+            self.ready.append(Replay(channel))

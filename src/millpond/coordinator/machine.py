@@ -354,6 +354,7 @@ class CoordinatorMachine:
 
     def _alive(self, report: Alive, now: float) -> None:
         """Send again what this member seems not to have got."""
+        self._tell_outcome(report)
         if self.phase is Phase.RUNNING and self.running is not None and report.running != self.running:
             self._resend(report.member, Start(epoch=self._epoch, transaction=self.running))
         newest = self.record.newest
@@ -361,6 +362,17 @@ class CoordinatorMachine:
             return
         if report.completed is None or report.completed < newest.id:
             self._resend(report.member, Completed(epoch=self._epoch, attempt=newest.id, retained=self.record.ids))
+
+    def _tell_outcome(self, report: Alive) -> None:
+        """Tell a member that waits for an attempt's outcome that it was given up, unless it is still under way."""
+        waiting = report.waiting
+        newest = self.record.newest
+        under_way = self._attempt or (self._writing[0] if self._writing else None)
+        if waiting is None or (under_way is not None and waiting >= under_way.id):
+            return
+        if newest is None or waiting > newest.id:
+            reason = "it was given up, and word of that was lost"
+            self._resend(report.member, Abandoned(epoch=self._epoch, attempt=waiting, reason=reason))
 
     def _disturb(self, reason: str) -> None:
         """Stop whatever needs all members: one of them is not, or no longer, what it was."""
@@ -595,7 +607,7 @@ class CoordinatorMachine:
     def _send(self, member: str, order: Restore | Refused | Rejoin) -> None:
         self._out.append(Send(member, order))
 
-    def _resend(self, member: str, order: Begin | Start | Completed) -> None:
+    def _resend(self, member: str, order: Begin | Start | Completed | Abandoned) -> None:
         self.counts.resent += 1
         self._out.append(Send(member, order))
 

@@ -114,10 +114,12 @@ class Alive(_Report, frozen=True, kw_only=True, tag=True):
     Attributes:
         running: The restore after which it processes; None: it does not.
         completed: The newest job checkpoint that it knows to be whole.
+        waiting: The attempt that it has begun to save, and of which it has not heard the outcome.
     """
 
     running: TransactionId | None = None
     completed: JobCheckpointId | None = None
+    waiting: JobCheckpointId | None = None
 
 
 class Saved(_Report, frozen=True, kw_only=True, tag=True):

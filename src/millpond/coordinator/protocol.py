@@ -130,7 +130,21 @@ class MemberProtocol:
 
     def beat(self) -> Alive:
         """Give the report that says that it lives, and how far it is."""
-        return Alive(member=self.name, incarnation=self.incarnation, running=self.running, completed=self.completed)
+        return Alive(
+            member=self.name,
+            incarnation=self.incarnation,
+            running=self.running,
+            completed=self.completed,
+            waiting=self.waiting,
+        )
+
+    @property
+    def waiting(self) -> JobCheckpointId | None:
+        """The attempt that this member has begun to save and of whose outcome it has not heard."""
+        attempt = self.attempt
+        if attempt is None or any(known is not None and attempt <= known for known in (self._floor, self.completed)):
+            return None
+        return attempt
 
     def order(self, order: Order) -> Sequence[Step]:
         """Take an *order*; give what to do, in order."""
