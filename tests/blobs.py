@@ -17,6 +17,7 @@ import millpond
 from millpond.blob import BlobBackend, BlobCapabilities, BlobCheckpoints, BlobEntry, BlobSettings, BlobStore, Body
 from millpond.blob.layout import TaskKeys
 from millpond.blob.memory import MemoryBlobStore
+from millpond.blob.settings import RecordsSettings
 from millpond.errors import StateNotFoundError
 from millpond.events import BackupDecided, Event
 from millpond.job import Job
@@ -88,8 +89,8 @@ class BucketSettings(BlobSettings):
     bucket: str
 
 
-@frozen
-class RecordSettings:
+@frozen(kw_only=True)
+class RecordSettings(RecordsSettings):
     """Says which bucket of this process."""
 
     bucket: str
@@ -118,6 +119,7 @@ class World:
         root: Where local state lies.
         clock: The job's and the bucket's.
         settings: Of the backend, besides its bucket.
+        tidy_every: Of the records.
         stores: Store to engine.
         calls: Requests since they were last cleared, by verb and by what they are about.
     """
@@ -127,6 +129,7 @@ class World:
     settings: dict[str, Any] = field(factory=dict)
     stores: dict[str, str] = field(factory=lambda: {"a": "rocksdb", "b": "memory"})
     retain: int = 1
+    tidy_every: int = 1
     name: str = "flights"
     bucket: str = field(factory=lambda: f"bucket-{uuid.uuid4().hex[:12]}")
     events: list[Event] = field(factory=list)
@@ -151,7 +154,12 @@ class World:
     def config(self, disk: str) -> dict[str, Any]:
         return {
             "job": {"name": self.name, "state_dir": str(self.root / disk)},
-            "checkpoint": {"manager": "blobs:Checkpoints", "bucket": self.bucket, "retain": self.retain},
+            "checkpoint": {
+                "manager": "blobs:Checkpoints",
+                "bucket": self.bucket,
+                "retain": self.retain,
+                "tidy_every": self.tidy_every,
+            },
             "backends": {"main": {"type": "blobs:Backend", "bucket": self.bucket, **self.settings}},
             "stores": {
                 name: {"engine": engine, "key": "str", "value": "json", "backup": ["main"]}

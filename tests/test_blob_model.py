@@ -31,8 +31,13 @@ class Job(RuleBasedStateMachine):
         self.now: dict[str, dict[str, Any]] = {"a": {}, "b": {}}
         self.saved: dict[str, tuple[int, dict[str, dict[str, Any]]]] = {}
 
-    @initialize(changes=st.booleans(), max_links=st.integers(1, 4), alone=st.sampled_from(["1B", "200B", "8MiB"]))
-    def begin(self, changes: bool, max_links: int, alone: str) -> None:
+    @initialize(
+        changes=st.booleans(),
+        max_links=st.integers(1, 4),
+        alone=st.sampled_from(["1B", "200B", "8MiB"]),
+        tidy_every=st.integers(1, 3),
+    )
+    def begin(self, changes: bool, max_links: int, alone: str, tidy_every: int) -> None:
         folder = self.stack.enter_context(_folder())
         clock = blobs.engines.TurnedClock()
         patch = self.stack.enter_context(pytest.MonkeyPatch.context())
@@ -41,6 +46,7 @@ class Job(RuleBasedStateMachine):
             folder,
             clock=clock,
             retain=2,
+            tidy_every=tidy_every,
             settings={"changes": changes, "max_links": max_links, "alone": alone, "cleanup_every": 1, "grace": "15m"},
         )
         self.stack.callback(self.world.close)

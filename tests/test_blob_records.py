@@ -31,7 +31,7 @@ def world(tmp_path: Path) -> World:
 
 def manager(world: World) -> blobs.Checkpoints:
     context = JobContext(world.name, "1", None, lambda event: None, world.clock, None)  # type: ignore[arg-type]
-    return blobs.Checkpoints(blobs.RecordSettings(world.bucket), context, VersionPolicy())
+    return blobs.Checkpoints(blobs.RecordSettings(bucket=world.bucket), context, VersionPolicy())
 
 
 def checkpoint(number: int, claim: Claim) -> Checkpoint:

@@ -32,7 +32,7 @@ class TestBlobCheckpoints(CheckpointsSuite):
     name = "object stores, records"
 
     def make(self, folder: Path, job: JobContext, versions: VersionPolicy) -> blobs.Checkpoints:
-        return blobs.Checkpoints(blobs.RecordSettings(str(folder)), job, versions)
+        return blobs.Checkpoints(blobs.RecordSettings(bucket=str(folder)), job, versions)
 
     def side_door(self, folder: Path) -> FolderDoor:
         return FolderDoor(folder)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 import pytest
-from attrs import define, evolve, field
+from attrs import define, evolve, field, frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -21,6 +21,7 @@ from millpond.errors import (
 )
 from millpond.formats import record as record_format
 from millpond.records import CLAIM_LIFE, RecordFolder, TaskRecords, record_name, record_number
+from millpond.records.looking import LOOK_EVERY, LOOK_LIFE_S
 
 INPUT = SystemStreamPartition("kafka", "flights.in", 0)
 DAY = 86_400_000
@@ -34,8 +35,11 @@ class Place(RecordFolder):
     now: int = 1_000_000_000_000
     before_create: list[Callable[[], None]] = field(factory=list)
     answers: list[str] = field(factory=list)  # for the next creations: "lost", "never", "conflict"
+    listing_costs: bool = False  # type: ignore[misc]
+    listings: int = 0
 
     def names(self) -> list[str]:
+        self.listings += 1
         return list(self.things)
 
     def create(self, name: str, data: bytes) -> bool:
@@ -60,6 +64,19 @@ class Place(RecordFolder):
         return self.now
 
 
+@frozen
+class PlaceClock:
+    """A machine whose clocks go with the place's."""
+
+    place: Place
+
+    def millis(self) -> int:
+        return self.place.now
+
+    def monotonic(self) -> float:
+        return self.place.now / 1000
+
+
 @define
 class Host:
     """One process: its view of a task's records, its claim, and what it saw last."""
@@ -79,7 +96,7 @@ class Host:
         return self.held
 
     def restart(self) -> None:
-        self.records = TaskRecords.of("t", self.place, self.pins)
+        self.records = TaskRecords.of("t", self.place, self.pins, PlaceClock(self.place))
 
     def claim(self) -> Host:
         self.held = self.records.claim()
@@ -107,9 +124,9 @@ def listed(host: Host) -> list[int]:
     return [id.millis for id in host.records.ids()]
 
 
-@pytest.fixture
-def place() -> Place:
-    return Place()
+@pytest.fixture(params=[False, True], ids=["listing is free", "listing is a request"])
+def place(request: pytest.FixtureRequest) -> Place:
+    return Place(listing_costs=request.param)
 
 
 @pytest.fixture
@@ -229,10 +246,11 @@ def test_a_zombie_that_slept_between_its_look_and_its_write_is_refused(hosts: Ho
 
 
 def test_a_writer_whose_records_are_all_gone_is_refused(hosts: Hosts, place: Place) -> None:
-    """When someone has removed the whole place, the old owner does not begin a second history."""
+    """When someone has removed the whole place, the old owner looks some day, and begins no second history."""
     host = hosts().claim()
     host.write(1)
     place.things.clear()
+    place.now += DAY
 
     with pytest.raises(FencedError, match="its claim is gone"):
         host.write(2)
@@ -283,6 +301,59 @@ def test_a_writer_that_has_not_read_the_last_checkpoint_is_refused(hosts: Hosts)
     with pytest.raises(FencedError, match=r"newest checkpoint .* is 1-0"):
         careless.write(2)
     careless.claim().write(2)
+
+
+# Looks
+
+
+@pytest.mark.parametrize("place", [True], indirect=True)
+def test_one_look_serves_many_writes_where_a_look_is_a_request(hosts: Hosts, place: Place) -> None:
+    """A writer that stays awake lists once for as many records as one look serves, and then again."""
+    host = hosts().claim()
+    host.write(1)
+    place.listings = 0
+
+    for number in range(2, 2 + 2 * (LOOK_EVERY + 1)):
+        host.write(number)
+
+    assert 2 == place.listings
+    assert 2 * (LOOK_EVERY + 1) + 1 == len(listed(host))
+
+
+@pytest.mark.parametrize("place", [True], indirect=True)
+@pytest.mark.parametrize("seconds", [LOOK_LIFE_S, -1])
+def test_a_writer_that_slept_or_whose_clock_went_back_looks_again(hosts: Hosts, place: Place, seconds: float) -> None:
+    """A look serves no longer than LOOK_LIFE_S, far less than claims stay; a clock that went back says nothing."""
+    host = hosts().claim()
+    host.write(1)
+    host.write(2)
+    place.listings, place.now = 0, place.now + int(seconds * 1000)
+
+    host.write(3)
+
+    assert 1 == place.listings
+    assert CLAIM_LIFE.total_seconds() > 10 * LOOK_LIFE_S
+
+
+@pytest.mark.parametrize("place", [True], indirect=True)
+def test_removing_costs_one_look_and_one_request(hosts: Hosts, place: Place) -> None:
+    """An owner that removes superseded records lists once, and reads none of its own again."""
+    host = hosts().claim()
+    for number in range(1, 9):
+        host.write(number)
+    place.listings, place.things = 0, Unread(place.things)
+
+    host.delete(*range(1, 8))
+
+    assert 1 == place.listings
+    assert [8] == listed(host)
+
+
+class Unread(dict[str, bytes]):
+    """Things of which none may be read."""
+
+    def get(self, name: str, default: object = None) -> bytes:  # type: ignore[override]
+        raise AssertionError(f"{name} was read")
 
 
 # Lost answers
@@ -556,7 +627,7 @@ def test_a_reader_sees_the_newest_while_records_are_removed(hosts: Hosts, place:
         def names(self) -> list[str]:
             return stale.pop() if stale else super().names()
 
-    racing = TaskRecords.of("t", Racing(place.things), reader.pins)
+    racing = TaskRecords.of("t", Racing(place.things), reader.pins, PlaceClock(place))
     last = racing.read_last()
     assert last is not None
     assert id_of(2) == last.id
@@ -568,9 +639,9 @@ def test_a_reader_sees_the_newest_while_records_are_removed(hosts: Hosts, place:
 class Claimants(RuleBasedStateMachine):
     """Three processes claim, write, lose answers, forget, remove and sleep; a list says what must be there."""
 
-    @initialize()
-    def begin(self) -> None:
-        self.place, self.pins = Place(), Place()
+    @initialize(listing_costs=st.booleans())
+    def begin(self, listing_costs: bool) -> None:
+        self.place, self.pins = Place(listing_costs=listing_costs), Place()
         self.hosts = [Host(self.place, self.pins) for _ in range(3)]
         self.owner: Host | None = None
         self.kept: list[int] = []

@@ -284,7 +284,8 @@ class TaskBackupManager(ABC):
 
     def cleanup(self, retained: Sequence[Checkpoint]) -> None:
         """
-        Remove what no checkpoint in *retained* needs; on a worker, after each publication and once at the start.
+        Remove what no checkpoint in *retained* needs; on a worker, after a publication and once at the start. After each
+        publication, or where the checkpoint manager says ``tidy_every``, after one of so many.
 
         *retained* are all checkpoints of this task that must stay restorable, newest first, pinned ones too. Remove
         only what this claim's writer made and, a grace period after the claim, what earlier epochs left. Idempotent;
@@ -464,6 +465,9 @@ class ManagerCapabilities:
         fencing: A replaced writer's next write is refused, however long it slept.
         atomic_versions: Several versions of one checkpoint appear together or not at all.
         durable: False when the records die with the process.
+        tidy_every: Publications over which the removal of superseded records, the look at the pins and the backends'
+            ``cleanup`` are spread. More than 1 where each of them is a request over a network that is paid for: until
+            the next removal up to so many checkpoints stay beyond ``retain``, all of them restorable.
     """
 
     versions: frozenset[int] = field(converter=_as_set, default=frozenset({2}))
@@ -471,6 +475,7 @@ class ManagerCapabilities:
     fencing: bool = True
     atomic_versions: bool = True
     durable: bool = True
+    tidy_every: int = 1
 
 
 @frozen(kw_only=True)

@@ -160,7 +160,7 @@ def object_config(tmp_path: Path) -> Callable[..., Path]:
             "name": "flights",
             "disk": f"disk of {file}",
             "layout": "",
-            "records": f'manager = "fsspec"\n{url}',
+            "records": f'manager = "fsspec"\ntidy_every = 1\n{url}',
             "data": f'type = "fsspec"\n{url}',
             "more": "",
             **given,

@@ -32,7 +32,7 @@ def config(tmp_path, place, job="flights", stores=("counts", "sums"), **more):
     """Give a job whose records and state lie in the bucket that *place* names."""
     return {
         "job": {"name": job, "state_dir": str(tmp_path / f"state of {job}")},
-        "checkpoint": {"manager": "s3", "retain": 2, **place},
+        "checkpoint": {"manager": "s3", "retain": 2, "tidy_every": 1, **place},
         "backends": {"archive": {"type": "s3", **place, **more}},
         "stores": {
             name: {"engine": "memory", "key": "str", "value": "json", "backup": ["archive"], "restore": ["archive"]}
@@ -81,6 +81,33 @@ def test_a_small_commit_is_one_data_put_and_one_record(gateway, new_bucket, buck
     assert 2 == sum(count for (method, _), count in kinds.items() if method == "PUT")
     assert 0 == kinds["GET", "data"] + kinds["GET", "records"]
     assert 1 >= kinds["GET", "other"]  # a listing, of what may be tidied up
+
+
+def test_lists_reads_and_deletes_are_spread_over_commits(gateway, new_bucket, bucket, tmp_path):
+    """48 commits of 100 keys are 48 PUTs of data and 48 of records, and fewer than one other request for two of them."""
+    new_bucket(gateway)
+    with watching(gateway.endpoint) as watch:
+        place = section(gateway, bucket, endpoint=watch.endpoint)
+        given = config(tmp_path, place)
+        given["checkpoint"] = {"manager": "s3", "retain": 2, **place}
+        with millpond.open_job(given) as job, job.open_task(TASK) as task:
+            commit(task, 0, counts=0)
+            task.commit_now(60)
+            watch.take()
+            for number in range(1, 49):
+                for key in range(100):
+                    task.store("counts")[f"key {key}"] = number
+                task.processed(SOURCE, number)
+                task.commit_now(60)
+                assert {("PUT", "data"), ("PUT", "records")} <= set(made(seen := watch.take())), number
+                kinds = made(seen) if number == 1 else kinds + made(seen)
+            task.commit_now(60)
+            kinds += made(watch.take())
+            listed = len(task._engine._task.manager.ids(TASK))
+        assert (48, 48) == (kinds["PUT", "data"], kinds["PUT", "records"])
+        others = sum(kinds.values()) - 96
+        assert 0 < others <= 24, kinds
+        assert 2 <= listed < 2 + 16
 
 
 def test_a_commit_without_changes_sends_nothing_to_data(gateway, new_bucket, bucket, tmp_path):

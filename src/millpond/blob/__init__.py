@@ -2,7 +2,7 @@
 
 from millpond.blob.backend import BlobBackend
 from millpond.blob.checkpoints import BlobCheckpoints
-from millpond.blob.settings import BlobSettings
+from millpond.blob.settings import BlobSettings, RecordsSettings
 from millpond.blob.store import (
     AccessDeniedError,
     BlobCapabilities,
@@ -27,5 +27,6 @@ __all__ = [
     "BrokenBodyError",
     "BytesBody",
     "FileBody",
+    "RecordsSettings",
     "Unfinished",
 ]

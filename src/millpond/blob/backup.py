@@ -62,7 +62,7 @@ class BlobBackup(TaskBackupManager):
         self._superseded = Superseded()
         self._current: Mapping[str, BackupManifest] = {}
         self._gone: frozenset[str] = frozenset()
-        self._cleanups = 0
+        self._packs_since_removal = 0
         self._swept = False
 
     # ------------------------------------------------------------------------------------------------ beginning
@@ -169,6 +169,7 @@ class BlobBackup(TaskBackupManager):
         snapshot.check()
         reached("blob.objects-sent")
         self._put(packer.pack)
+        self._packs_since_removal += 1
         reached("blob.pack-sent")
         size = sum(each.size for each in planned)
         self._tell(
@@ -234,10 +235,10 @@ class BlobBackup(TaskBackupManager):
             self._sweep(needed, after)
 
     def _remove_due(self, due: Sequence[str]) -> None:
-        """Remove many at once, at one commit of several."""
-        self._cleanups += 1
-        if due and (self._cleanups % self._settings.cleanup_every == 0 or len(due) >= DELETE_BATCH):
+        """Remove many at once, behind one commit of several."""
+        if due and (self._packs_since_removal >= self._settings.cleanup_every or len(due) >= DELETE_BATCH):
             self._remove(due, "only superseded checkpoints needed them")
+            self._packs_since_removal = 0
 
     def _sweep(self, needed: Collection[str], after: CheckpointId | None) -> None:
         """Remove what earlier epochs left; once, by a listing made now: what it does not show is left to ``gc``."""

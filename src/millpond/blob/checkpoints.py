@@ -6,10 +6,13 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from threading import Lock
 
+from attrs import evolve
+
 from millpond.blob.folder import BlobFolder
 from millpond.blob.layout import TaskKeys, job_prefix
 from millpond.blob.listing import has_any, task_folders
 from millpond.blob.probe import probe_records
+from millpond.blob.settings import RecordsSettings
 from millpond.blob.store import BlobStore
 from millpond.errors import ConfigError, StoreClosedError
 from millpond.records import NumberedCheckpoints
@@ -20,14 +23,17 @@ class BlobCheckpoints(NumberedCheckpoints):
     """
     Keeps the records of a job's tasks in an object store that creates a key only if it is absent.
 
-    A driver's subclass gives ``config_class`` and :meth:`open_store`, and nothing else.
+    A driver's subclass gives ``config_class`` and :meth:`open_store`, and nothing else. What a commit needs is two
+    requests; so removals and listings, each a request of its own, are spread over several commits.
     """
 
-    capabilities = ManagerCapabilities()
+    capabilities = ManagerCapabilities(tidy_every=RecordsSettings().tidy_every)
 
     def __init__(self, config: object, job: JobContext, versions: VersionPolicy) -> None:
         """Keep what is given; the store is opened by the first call."""
         super().__init__(config, job, versions)
+        if isinstance(config, RecordsSettings):
+            self.capabilities = evolve(self.capabilities, tidy_every=config.tidy_every)
         self._open: BlobStore | None = None
         self._opening_lock = Lock()
         self._closed = False

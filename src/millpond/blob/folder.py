@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import ClassVar
 
 from attrs import frozen
 
@@ -24,6 +25,8 @@ class BlobFolder(RecordFolder):
         store: Where they are.
         prefix: What their keys begin with, up to the last ``/``.
     """
+
+    listing_costs: ClassVar[bool] = True
 
     store: BlobStore
     prefix: str

@@ -16,6 +16,19 @@ def _positive(instance: object, attribute: object, value: int) -> None:
 
 
 @frozen(kw_only=True)
+class RecordsSettings:
+    """
+    What a checkpoint manager over an object store is told. A driver's ``config_class`` may derive from it.
+
+    Attributes:
+        tidy_every: Commits over which listing the records and the pins, removing superseded records, and the backends'
+            clean-up are spread; up to so many checkpoints beyond ``retain`` stay restorable until then.
+    """
+
+    tidy_every: int = field(default=16, validator=_positive)
+
+
+@frozen(kw_only=True)
 class BlobSettings:
     """
     What the shared part of a backend over an object store is told. A driver's ``config_class`` derives from it.

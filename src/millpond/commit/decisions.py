@@ -40,6 +40,21 @@ def superseded(
     return tuple(id for id in ids[retain:] if id != current)
 
 
+def tidying_is_due(published: int, every: int, *, doubtful: bool) -> bool:
+    """
+    Say whether it is time to drop superseded records and to let the backends tidy.
+
+    Until then more stays than has to, and all of it is restorable. A commit of which nobody knew whether its record
+    would still arrive is not left lying: its data goes with the next publication.
+
+    Args:
+        published: Publications since the last tidying that succeeded, this one included.
+        every: Over how many publications the checkpoint manager spreads it.
+        doubtful: There is such a commit.
+    """
+    return doubtful or published >= every
+
+
 def checkpoint_markers(
     stores: Mapping[str, Collection[str]],
     last: Mapping[str, Markers],

@@ -1,4 +1,10 @@
-"""What stays and what goes: records beyond ``retain``, and in the backends what only those needed."""
+"""
+What stays and what goes: records beyond ``retain``, and in the backends what only those needed.
+
+Where each look and each removal is a request, the checkpoint manager spreads them over several publications
+(``tidy_every``). Nothing is ever removed by what was known earlier: records go first, then the pins are looked at, then
+the backends are told what stays, all in one tidying.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from millpond.answers import checkpoint_answer
 from millpond.checkpoint import Checkpoint, CheckpointId
 from millpond.commit.attempt import Attempt
-from millpond.commit.decisions import superseded
+from millpond.commit.decisions import superseded, tidying_is_due
 from millpond.commit.parts import Backup, CommitPolicy, CommitTask
 from millpond.commit.point import CommitPoint
 from millpond.commit.stores import CommittedStore
@@ -28,16 +34,23 @@ class Keeping:
         self._stores = stores
         self._point = point
         self._retained: dict[CheckpointId, Checkpoint] = {}
+        self._published = 0  # since the last tidying that succeeded
+        self._called: set[str] = set()  # the backends that uploaded since
 
     def remember(self, checkpoint: Checkpoint) -> None:
         """Spare reading *checkpoint* when it has to be told to the backends."""
         self._retained[checkpoint.id] = checkpoint
 
     def clean(self, attempt: Attempt, last: Checkpoint) -> None:
-        """Tidy behind a published commit: at the backends that it called, and at all that may hold a doubtful one."""
+        """
+        Tidy behind published commits when it is time: at the backends that they called, and at all that may hold a
+        doubtful one.
+        """
+        self._published += 1
+        self._called.update(attempt.uploaded)
         doubtful = bool(self._point.doubtful)
-        called = [backup for backup in self._task.backups if doubtful or backup.key in attempt.uploaded]
-        self.clean_up(called, last)
+        if tidying_is_due(self._published, self._task.manager.capabilities.tidy_every, doubtful=doubtful):
+            self.clean_up([one for one in self._task.backups if doubtful or one.key in self._called], last)
 
     def clean_up(self, backups: Iterable[Backup], last: Checkpoint) -> None:
         """Drop superseded records, then let *backups* remove what only those needed."""
@@ -50,6 +63,7 @@ class Keeping:
             self._task.tell(CleanupFailed(**self._task.where(), backend="", error=error))
             return
         reached("commit.before-cleanup")
+        self._published, self._called = 0, set()
         doubtful, self._point.doubtful = self._point.doubtful, []
         for backup in backups:
             self._clean_backend(backup, dropped, retained, doubtful)

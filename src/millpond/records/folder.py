@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection
+from typing import ClassVar
 
 _LARGEST = 10**15
 _NAME = re.compile(r"([0-9]{15})-([1-9][0-9]{0,14})")
@@ -15,7 +16,12 @@ class RecordFolder(ABC):
     Small immutable things under names, in a directory, an object store, or memory. Any thread may call it.
 
     Every method may raise TransientError; for ``create`` this means that the thing may be there or not.
+
+    Attributes:
+        listing_costs: Listing is a request over a network, so a writer does not list for every record.
     """
+
+    listing_costs: ClassVar[bool] = False
 
     @abstractmethod
     def names(self) -> list[str]:

@@ -7,7 +7,8 @@ rules keep it standing though records are removed:
 
 * The newest record is never removed without another in its place, so no number is used twice.
 * A writer looks before it writes: the newest record must be its own. So one that slept for ever is refused even if the
-  claims that replaced it are gone.
+  claims that replaced it are gone. Where a look is a request, one serves several writes of a writer that stayed awake
+  (:mod:`millpond.records.looking`).
 * A claim outlives its replacement by ``CLAIM_LIFE``, by the clock of the place. So one that slept between that look and
   its write is refused too. Nothing that was created is taken back: a later claimant may have read it.
 """
@@ -22,11 +23,13 @@ from datetime import timedelta
 from attrs import define, evolve, field, frozen
 
 from millpond.checkpoint import Checkpoint, CheckpointId, Claim
+from millpond.clock import Clock
 from millpond.errors import FencedError, FormatError, MillpondError, StateNotFoundError, TransientError
 from millpond.formats import record as record_format
 from millpond.formats.record import ClaimRecord
 from millpond.points import reached
 from millpond.records.folder import RecordFolder, record_name
+from millpond.records.looking import Look
 from millpond.records.pins import PinBoard
 from millpond.records.reader import Numbered, RecordReader
 
@@ -56,12 +59,14 @@ class TaskRecords:
     _folder: RecordFolder
     _pins: PinBoard
     _reader: RecordReader
+    _clock: Clock
+    _looks: dict[str, Look] = field(factory=dict, init=False)  # by writer: its newest look
     _last: dict[str, _Written] = field(factory=dict, init=False)  # by writer: its newest record, as far as is known
 
     @classmethod
-    def of(cls, task: str, records: RecordFolder, pins: RecordFolder) -> TaskRecords:
-        """Keep the records of *task* in *records*, and its pins in *pins*."""
-        return cls(task, records, PinBoard(task, pins), RecordReader(task, records))
+    def of(cls, task: str, records: RecordFolder, pins: RecordFolder, clock: Clock) -> TaskRecords:
+        """Keep the records of *task* in *records*, and its pins in *pins*; *clock* is this machine's."""
+        return cls(task, records, PinBoard(task, pins), RecordReader(task, records), clock)
 
     # Claims
 
@@ -124,17 +129,32 @@ class TaskRecords:
     def _last_before(self, claim: Claim, id: CheckpointId, after: CheckpointId | None) -> int:
         """Give the newest number before that of *id*, which must be the claim's own."""
         last = self._last.get(claim.writer)
-        if last is not None and last.id not in (None, id) and last.number == self._reader.newest_number():
+        if last is not None and last.id not in (None, id) and self._may_write_after(claim, last):
             return last.number
         newest = self._newest_own(claim)
         if newest.number == claim.epoch:
             self._refuse_unseen(claim, after)
         return newest.number - 1 if newest.id == id else newest.number
 
+    def _may_write_after(self, claim: Claim, last: _Written) -> bool:
+        """Whether the claim's record *last* is the newest, as far as has to be known before a write."""
+        look, now = self._looks.get(claim.writer), self._look_now()
+        if look is not None and self._folder.listing_costs and look.serves(now.wall_s, now.monotonic_s):
+            self._looks[claim.writer] = evolve(look, writes=look.writes + 1)
+            return True
+        if last.number != self._reader.newest_number():
+            return False
+        self._looks[claim.writer] = now
+        return True
+
+    def _look_now(self) -> Look:
+        return Look(self._clock.millis() / 1000, self._clock.monotonic())
+
     def _publish(self, claim: Claim, id: CheckpointId, data: bytes, last: int) -> int:
         """Create the first record after *last* that is not ours already, and give its number."""
         for number in range(last + 1, last + 1 + _ATTEMPTS):
             if self._folder.create(record_name(number), data):
+                self._reader.keep(number, data)
                 return number
             found = self._read_rival(number)
             if found is None or not found.is_by(claim):
@@ -151,9 +171,11 @@ class TaskRecords:
 
     def _newest_own(self, claim: Claim) -> Numbered:
         """Read the newest record, which is the claim's own unless it was replaced (FencedError)."""
+        look = self._look_now()
         newest = self._reader.newest()
         if newest is None or not newest.is_by(claim):
             raise self._fenced(claim)
+        self._looks[claim.writer] = look
         return newest
 
     def _refuse_unseen(self, claim: Claim, after: CheckpointId | None) -> None:
@@ -204,10 +226,16 @@ class TaskRecords:
 
     def delete(self, claim: Claim, ids: Collection[CheckpointId]) -> None:
         """Remove the records *ids*, missing ones are fine; FencedError to a replaced writer."""
-        newest = self._newest_own(claim)
-        doomed = [found.number for found in self._reader.newest_first() if found.id in ids]
-        if newest.number in doomed:
-            self._hold_place(claim, newest.number + 1)
+        look, numbers = self._look_now(), self._reader.numbers()
+        last = self._last.get(claim.writer)
+        if last is not None and numbers[:1] == [last.number]:
+            self._looks[claim.writer] = look
+        else:
+            self._newest_own(claim)
+            numbers = self._reader.numbers()
+        doomed = [found.number for found in self._reader.read_all(numbers) if found.id in ids]
+        if numbers[0] in doomed:
+            self._hold_place(claim, numbers[0] + 1)
         self._delete(doomed)
 
     def _hold_place(self, claim: Claim, number: int) -> None:

@@ -80,5 +80,6 @@ class NumberedCheckpoints(CheckpointManager):
         with self._lock:
             found = self._tasks.get(task)
             if found is None:
-                found = self._tasks[task] = TaskRecords.of(task, self.records_folder(task), self.pins_folder(task))
+                folders = self.records_folder(task), self.pins_folder(task)
+                found = self._tasks[task] = TaskRecords.of(task, *folders, self.job.clock)
         return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from attrs import define, field, frozen
@@ -100,6 +100,10 @@ class RecordReader:
         self._kept[number] = found
         return found
 
+    def keep(self, number: int, data: bytes) -> None:
+        """Spare reading record *number*, which was just created with *data*."""
+        self._kept[number] = Numbered(number, decode_own(self.task, data), data)
+
     def newest(self) -> Numbered | None:
         """Read the newest record anew; None if there is none."""
         for _ in range(_ATTEMPTS):
@@ -112,7 +116,11 @@ class RecordReader:
 
     def newest_first(self) -> Iterator[Numbered]:
         """Read all records, newest first; what is removed meanwhile is left out."""
-        for number in self.numbers():
+        return self.read_all(self.numbers())
+
+    def read_all(self, numbers: Sequence[int]) -> Iterator[Numbered]:
+        """Read the records *numbers*, in this order; what is not there is left out."""
+        for number in numbers:
             if (found := self.read(number)) is not None:
                 yield found
 

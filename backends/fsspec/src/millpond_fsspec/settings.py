@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from attrs import field, frozen
 
-from millpond.blob import BlobSettings
+from millpond.blob import BlobSettings, RecordsSettings
 from millpond.errors import ConfigError
 from millpond.spi import Secret
 from millpond_fsspec.hiding import PLAIN, shown_url
@@ -88,7 +88,7 @@ class FsspecBackendConfig(BlobSettings):
 
 
 @frozen(kw_only=True)
-class FsspecCheckpointsConfig:
+class FsspecCheckpointsConfig(RecordsSettings):
     """
     The settings of the ``fsspec`` checkpoint manager; as for the backend.
 

@@ -27,7 +27,12 @@ _BUILT_IN: Mapping[str, Mapping[str, Any]] = {
         "backends": {"main": {"type": "rocksdb-local", "path": "{root}/backup", "grace": "0s"}},
     },
     "fsspec": {
-        "checkpoint": {"manager": "fsspec", "url": "file://{root}/objects", "prefix": "records"},
+        "checkpoint": {
+            "manager": "fsspec",
+            "url": "file://{root}/objects",
+            "prefix": "records",
+            "tidy_every": 1,
+        },
         "backends": {
             "main": {
                 "type": "fsspec",
