@@ -25,10 +25,12 @@ class LogCapabilities:
         fencing: ``writer(owner)`` ends every earlier writer of that owner, and its appends are atomic: all or nothing.
             Without it an append is a series of records, and an earlier writer may still add its own.
         clears: ``delete`` frees a topic's name at once.
+        tidies: Nothing is compacted but by ``tidy``, and ``Extent.compacted`` says how far.
     """
 
     fencing: bool = True
     clears: bool = True
+    tidies: bool = False
 
 
 @frozen
@@ -57,10 +59,12 @@ class Extent:
     Attributes:
         start: The first offset that is still there; equal to ``end`` where nothing is.
         end: The offset behind the last that can be read now. An open append lies beyond it.
+        compacted: Below it, records may be gone that a later one below it replaces; none beyond. None: nobody knows.
     """
 
     start: int
     end: int
+    compacted: int | None = None
 
 
 class Batch(ABC):
@@ -234,6 +238,14 @@ class Log(ABC):
         Args:
             owner: Any text without control characters; Kafka's ``transactional.id`` is made of it.
         """
+
+    def tidy(self, name: str, partition: int, below: int, check: Callable[[], None] = unchecked) -> None:
+        """
+        Compact where it is worth it, as the topic's settings say, and no record at or beyond the offset *below*.
+
+        A log that does so by itself does nothing here.
+        """
+        return None
 
     @abstractmethod
     def close(self) -> None:
