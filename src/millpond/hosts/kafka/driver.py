@@ -1,0 +1,339 @@
+"""The one module that speaks to Kafka: a consumer in its group, and a producer; nothing is decided here."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any, Protocol
+
+from attrs import frozen
+
+from millpond.errors import ConfigError, TransientError
+from millpond.hosts.kafka.decisions import Part
+from millpond.hosts.kafka.settings import Client, is_incremental
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Message, Producer
+
+# The client's types too: the other rooms of this host take them from here.
+__all__ = [
+    "Driver",
+    "KafkaDriver",
+    "KafkaError",
+    "Kind",
+    "Message",
+    "Offsets",
+    "Producer",
+    "Rebalances",
+    "Trouble",
+    "connect",
+    "make_producer",
+]
+
+log = logging.getLogger("millpond.kafka")
+
+Offsets = Mapping[Part, int]
+
+_NOT_YET = ("_STATE", "_PREV_IN_PROGRESS", "_TIMED_OUT")
+"""Why a seek is refused for a while, by librdkafka's names of errors."""
+
+
+class Kind(Enum):
+    """What a trouble means for the host."""
+
+    GONE = auto()
+    """An offset is outside what a partition has."""
+    NO_TOPIC = auto()
+    REFUSED = auto()
+    """The cluster does not let this client in, or not at this topic or group."""
+    OVER = auto()
+    """The client cannot go on, e.g. since another has its ``group.instance.id``."""
+    PASSING = auto()
+    """The client tries again by itself."""
+
+
+_KINDS: Mapping[str, Kind] = {
+    "_AUTO_OFFSET_RESET": Kind.GONE,
+    "OFFSET_OUT_OF_RANGE": Kind.GONE,
+    "UNKNOWN_TOPIC_OR_PART": Kind.NO_TOPIC,
+    "_UNKNOWN_TOPIC": Kind.NO_TOPIC,
+    "TOPIC_AUTHORIZATION_FAILED": Kind.REFUSED,
+    "GROUP_AUTHORIZATION_FAILED": Kind.REFUSED,
+    "CLUSTER_AUTHORIZATION_FAILED": Kind.REFUSED,
+    "SASL_AUTHENTICATION_FAILED": Kind.REFUSED,
+    "_AUTHENTICATION": Kind.REFUSED,
+    "UNSUPPORTED_ASSIGNOR": Kind.REFUSED,
+    "INVALID_SESSION_TIMEOUT": Kind.REFUSED,
+    "INCONSISTENT_GROUP_PROTOCOL": Kind.REFUSED,
+}
+"""What librdkafka's errors mean, by their names; any other passes, unless it is fatal to the client."""
+
+
+@frozen
+class Trouble:
+    """
+    Something that the client says beside records.
+
+    Attributes:
+        kind: What it means.
+        text: In the client's words.
+        part: The partition that it is about, if it is about one.
+    """
+
+    kind: Kind
+    text: str
+    part: Part | None = None
+
+
+class Rebalances(Protocol):
+    """Told of what the group gives and takes, inside ``read`` and ``close``; must not raise."""
+
+    def assigned(self, parts: Collection[Part]) -> None:
+        """These came; they are paused."""
+        ...
+
+    def revoked(self, parts: Collection[Part]) -> None:
+        """These go when this returns; until then nobody else has them."""
+        ...
+
+    def lost(self, parts: Collection[Part]) -> None:
+        """These are gone; others may have them by now."""
+        ...
+
+
+class Driver(Protocol):
+    """A member of a consumer group. One thread; ``range_of``, ``end_of`` and ``partition_count`` from any."""
+
+    def partition_count(self, topic: str, timeout_s: float) -> int | None:
+        """Give the number of partitions of *topic*, None if there is no such topic; TransientError: no answer."""
+        ...
+
+    def subscribe(self, rebalances: Rebalances) -> None:
+        """Join the group."""
+        ...
+
+    def read(self, limit: int, timeout_s: float) -> tuple[Sequence[Message], Sequence[Trouble]]:
+        """Give at most *limit* records; wait for the first. Keeps the membership alive."""
+        ...
+
+    def begin(self, part: Part, offset: int) -> bool:
+        """Let the paused *part* go on at *offset*, once it is resumed; False: not yet possible, try again."""
+        ...
+
+    def pause(self, parts: Iterable[Part]) -> None:
+        """Give no records of *parts* until they are resumed."""
+        ...
+
+    def resume(self, parts: Iterable[Part]) -> None:
+        """Go on where *parts* were."""
+        ...
+
+    def range_of(self, part: Part, timeout_s: float) -> tuple[int, int]:
+        """Give the first offset that is there and the one after the last; TransientError: no answer."""
+        ...
+
+    def end_of(self, part: Part) -> int | None:
+        """Give the end of *part* as the client last saw it, without asking anybody; None: it has not seen it."""
+        ...
+
+    def mirror(self, offsets: Offsets) -> None:
+        """Commit *offsets*, of the next records, to the group; does not wait. TransientError: refused."""
+        ...
+
+    def close(self) -> None:
+        """Leave the group."""
+        ...
+
+
+def connect(config: Client, topics: Sequence[str]) -> KafkaDriver:
+    """
+    Make the driver; no I/O yet.
+
+    Raises:
+        ConfigError: There is no Kafka client, or it refuses *config*.
+    """
+    try:
+        import confluent_kafka  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(f'the Kafka host needs confluent-kafka: pip install "millpond[kafka]" ({error})') from error
+    return KafkaDriver(config, topics)
+
+
+def make_producer(config: Client) -> Producer:
+    """
+    Make a producer.
+
+    Raises:
+        ConfigError: The client refuses *config*.
+    """
+    from confluent_kafka import KafkaException, Producer
+
+    try:
+        return Producer({**config, "logger": log})
+    except (KafkaException, TypeError, ValueError) as error:
+        raise ConfigError(f"hosts.kafka.producer: {_words(error)}") from error
+
+
+class KafkaDriver:
+    """A confluent-kafka consumer whose partitions begin paused and go on where the host says."""
+
+    def __init__(self, config: Client, topics: Sequence[str]) -> None:
+        """Make the consumer of *topics*."""
+        from confluent_kafka import Consumer, KafkaException
+
+        self._topics = list(topics)
+        self._incremental = is_incremental(config)
+        self._troubles: list[Trouble] = []
+        try:
+            self._consumer = Consumer({**config, "error_cb": self._note, "on_commit": _note_commit, "logger": log})
+        except (KafkaException, TypeError, ValueError) as error:
+            raise ConfigError(f"hosts.kafka.client: {_words(error)}") from error
+
+    def partition_count(self, topic: str, timeout_s: float) -> int | None:
+        """Ask the cluster for its topics."""
+        found = self._ask(lambda: self._consumer.list_topics(topic, timeout=timeout_s)).topics[topic]
+        if found.error is None:
+            return len(found.partitions)
+        if _trouble(found.error).kind is Kind.NO_TOPIC:
+            return None
+        if _trouble(found.error).kind is Kind.REFUSED:
+            raise ConfigError(f"topic {topic!r} may not be read: {found.error.str()}: ask for the right to describe it")
+        raise TransientError(f"topic {topic!r}: {found.error.str()}")
+
+    def range_of(self, part: Part, timeout_s: float) -> tuple[int, int]:
+        """Ask the partition's leader."""
+        from confluent_kafka import TopicPartition
+
+        found = self._ask(lambda: self._consumer.get_watermark_offsets(TopicPartition(*part), timeout=timeout_s))
+        if found is None:
+            raise TransientError(f"the leader of {part[0]!r}, partition {part[1]}, did not say what it has")
+        low, high = found
+        return low, high
+
+    def end_of(self, part: Part) -> int | None:
+        """Look at what came with the last fetch."""
+        from confluent_kafka import TopicPartition
+
+        try:
+            found = self._ask(lambda: self._consumer.get_watermark_offsets(TopicPartition(*part), cached=True))
+        except TransientError:
+            return None
+        return None if found is None or found[1] < 0 else int(found[1])
+
+    def subscribe(self, rebalances: Rebalances) -> None:
+        """Subscribe; the callbacks come inside ``read`` and ``close``."""
+        self._consumer.subscribe(
+            self._topics,
+            on_assign=lambda _, parts: self._assign(parts, rebalances),
+            on_revoke=lambda _, parts: self._unassign(parts, rebalances.revoked),
+            on_lost=lambda _, parts: self._unassign(parts, rebalances.lost),
+        )
+
+    def _assign(self, parts: list[Any], rebalances: Rebalances) -> None:
+        """Take *parts*, paused at their end: nothing is fetched that would have to be thrown away."""
+        from confluent_kafka import OFFSET_END, TopicPartition
+
+        given = [TopicPartition(part.topic, part.partition, OFFSET_END) for part in parts]
+        self._consumer.incremental_assign(given) if self._incremental else self._consumer.assign(given)
+        if given:
+            self._consumer.pause(given)
+        rebalances.assigned([(part.topic, part.partition) for part in parts])
+
+    def _unassign(self, parts: list[Any], tell: Callable[[Collection[Part]], None]) -> None:
+        try:
+            tell([(part.topic, part.partition) for part in parts])
+        finally:
+            self._consumer.incremental_unassign(parts) if self._incremental else self._consumer.unassign()
+
+    def read(self, limit: int, timeout_s: float) -> tuple[Sequence[Message], Sequence[Trouble]]:
+        """Wait for one, then take what is there: a consumer that waits for a full batch makes a thin input late."""
+        first = self._consumer.poll(timeout_s)
+        records = [] if first is None else [first]
+        if first is not None and limit > 1:
+            records += self._consumer.consume(limit - 1, 0)
+        if any(record.error() is not None for record in records):
+            records = [record for record in records if not self._note_failed(record)]
+        troubles, self._troubles = self._troubles, []
+        return records, troubles
+
+    def _note_failed(self, record: Message) -> bool:
+        """Note the error that stands in for a record; False: it is a record."""
+        error = record.error()
+        if error is None:
+            return False
+        topic, number = record.topic(), record.partition()
+        part = (topic, number) if topic is not None and number is not None and number >= 0 else None
+        self._troubles.append(_trouble(error, part))
+        return True
+
+    def _note(self, error: KafkaError) -> None:
+        self._troubles.append(_trouble(error))
+
+    def begin(self, part: Part, offset: int) -> bool:
+        """Seek; a partition that was assigned a moment ago refuses that for some milliseconds."""
+        from confluent_kafka import KafkaException, TopicPartition
+
+        try:
+            self._consumer.seek(TopicPartition(part[0], part[1], offset))
+        except KafkaException as error:
+            if error.args[0].name() in _NOT_YET:
+                return False
+            raise
+        return True
+
+    def pause(self, parts: Iterable[Part]) -> None:
+        """Pause; what was fetched ahead is thrown away by the client and fetched again."""
+        self._consumer.pause(_partitions(parts))
+
+    def resume(self, parts: Iterable[Part]) -> None:
+        """Resume."""
+        self._consumer.resume(_partitions(parts))
+
+    def mirror(self, offsets: Offsets) -> None:
+        """Commit asynchronously; how it went is logged."""
+        from confluent_kafka import TopicPartition
+
+        given = [TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()]
+        self._ask(lambda: self._consumer.commit(offsets=given, asynchronous=True))
+
+    def close(self) -> None:
+        """Leave the group, and wait for commits that are under way."""
+        self._consumer.close()
+
+    def _ask(self, call: Callable[[], Any]) -> Any:
+        """Do *call*; what may go away is a TransientError."""
+        from confluent_kafka import KafkaException
+
+        try:
+            return call()
+        except KafkaException as error:
+            trouble = _trouble(error.args[0])
+            if trouble.kind is Kind.REFUSED:
+                raise ConfigError(f"the cluster refuses this client: {trouble.text}") from error
+            raise TransientError(trouble.text) from error
+        except RuntimeError as error:  # the consumer was closed meanwhile
+            raise TransientError(str(error)) from error
+
+
+def _partitions(parts: Iterable[Part]) -> list[Any]:
+    from confluent_kafka import TopicPartition
+
+    return [TopicPartition(topic, number) for topic, number in parts]
+
+
+def _trouble(error: KafkaError, part: Part | None = None) -> Trouble:
+    """Say what *error* means."""
+    kind = _KINDS.get(error.name(), Kind.OVER if error.fatal() else Kind.PASSING)
+    return Trouble(kind, f"{error.name()}: {error.str()}", part)
+
+
+def _note_commit(error: KafkaError | None, parts: list[Any]) -> None:
+    """Log an offset that did not reach the group: nothing depends on it."""
+    if error is not None:
+        log.info("offsets were not mirrored to the group: %s", error.str())
+
+
+def _words(error: BaseException) -> str:
+    told = error.args[0] if error.args else error
+    return told.str() if hasattr(told, "str") else str(told)
