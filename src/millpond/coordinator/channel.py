@@ -99,7 +99,7 @@ class Replay:
 
 
 class Held:
-    """What one channel keeps, in order: in memory, and from its first spilled record on in a file till that is empty."""
+    """What one channel keeps, in order: in memory, and from its first spilled record on in a file."""
 
     def __init__(self) -> None:
         self._memory: deque[tuple[Any, int]] = deque()

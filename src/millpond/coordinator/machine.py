@@ -6,14 +6,16 @@ The coordinator's state machine: from facts to decisions, without clock, disk, t
     GATHERING  some member is missing, or a restore has to wait
         all are here, nothing is being written  ->  RESTORING
     RESTORING  every member was told where to go, under a transaction of its own
-        every member answered                   ->  RUNNING, and all are told to start
+        every member answered, and the transaction is in the record
+                                                ->  RUNNING, and all are told to start
         one cannot, its part is damaged         ->  the next older job checkpoint, for all
     RUNNING    attempts at job checkpoints, one at a time
         a member is lost, replaced, or asks     ->  GATHERING; the attempt is abandoned
 
 An attempt's members are all members of the topology, fixed when it begins. When the last has saved, a record with it is
-written; only then is the attempt *completed*, and a restore that is due meanwhile waits for the outcome. So no restore
-goes back before a job checkpoint that anybody was told to be complete. The semantics are Heron's
+written; only then is the attempt *completed*, and a restore that is due meanwhile waits for the outcome. Members start
+only after a write, too: whoever was replaced is refused there. So no restart goes back before a job checkpoint that
+anybody was told to be complete. The semantics are Heron's
 (``StatefulController``, ``Checkpointer``, ``Restorer``), without their races: numbers come from the leadership's epoch,
 answers of another transaction, attempt, or start of a member count for nothing, and the record is compared and set.
 
@@ -26,7 +28,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from millpond.coordinator import events
 from millpond.coordinator.choice import choose_checkpoint, refuse_other_topology, retained
@@ -98,6 +100,15 @@ class _Restoring:
     begun: float
     asked: float
     waiting: set[str]
+
+
+@frozen
+class _Writing:
+    """A record on its way, and what follows when it is durable: an attempt is complete, or members may start."""
+
+    record: JobRecord
+    attempt: _Attempt | None = None
+    restoring: _Restoring | None = None
 
 
 @define
@@ -176,7 +187,7 @@ class CoordinatorMachine:
         self._present: OrderedDict[str, _Presence] = OrderedDict()  # whoever was silent longest comes first
         self._past: dict[str, OrderedDict[str, None]] = {}  # starts of a member that a later one replaced
         self._attempt: _Attempt | None = None
-        self._writing: tuple[_Attempt, JobRecord] | None = None
+        self._writing: _Writing | None = None
         self._restoring: _Restoring | None = None
         self._attempts = 0
         self._transactions = 0
@@ -236,27 +247,35 @@ class CoordinatorMachine:
 
     def written(self, now: float) -> Sequence[Decision]:
         """Take note that the record of the last ``Write`` is durable."""
-        if self._writing is None:
+        writing, self._writing = self._writing, None
+        if writing is None:
             return ()
-        attempt, record = self._writing
-        self._writing, self.record = None, record
+        self.record = writing.record
+        if writing.attempt is not None:
+            self._completed(writing.attempt, now)
+        if writing.restoring is not None and writing.restoring is self._restoring:
+            self._start(writing.restoring, now)
+        self._restore_if_all_are_here(now)
+        self._begin_if_due(now)
+        return self._decided()
+
+    def _completed(self, attempt: _Attempt, now: float) -> None:
+        """The record names it: tell everybody."""
+        retained = self.record.ids
         self._base = attempt.id if self.phase is Phase.RUNNING else self._base
-        self._unreadable &= set(record.ids)
+        self._unreadable &= set(retained)
         self.counts.completed += 1
-        self._broadcast(Completed(epoch=self._epoch, attempt=attempt.id, retained=record.ids))
+        self._broadcast(Completed(epoch=self._epoch, attempt=attempt.id, retained=retained))
         self._tell(
             events.JobCheckpointCompleted(
                 job=self._settings.job,
                 id=attempt.id,
                 members=len(attempt.states),
                 duration_s=now - attempt.begun,
-                retained=record.ids,
+                retained=retained,
             )
         )
         self._next_attempt = max(self._next_attempt, now + self._settings.pause_s)
-        self._restore_if_all_are_here(now)
-        self._begin_if_due(now)
-        return self._decided()
 
     def next_look(self, now: float) -> float:
         """Give the seconds until ``tick`` should be called again, whatever happens meanwhile."""
@@ -367,7 +386,7 @@ class CoordinatorMachine:
         """Tell a member that waits for an attempt's outcome that it was given up, unless it is still under way."""
         waiting = report.waiting
         newest = self.record.newest
-        under_way = self._attempt or (self._writing[0] if self._writing else None)
+        under_way = self._attempt or (self._writing.attempt if self._writing else None)
         if waiting is None or (under_way is not None and waiting >= under_way.id):
             return
         if newest is None or waiting > newest.id:
@@ -387,7 +406,7 @@ class CoordinatorMachine:
     def _begin_if_due(self, now: float) -> None:
         if self.phase is not Phase.RUNNING or not (self._requested or now >= self._next_attempt):
             return
-        busy = self._attempt or (self._writing[0] if self._writing else None)
+        busy = self._attempt or (self._writing.attempt if self._writing else None)
         if busy is None:
             self._begin(now)
         elif now >= self._next_attempt:
@@ -448,9 +467,13 @@ class CoordinatorMachine:
             self._settings.retain - (0 if attempt.name else 1),
             self._forgotten,
         )
-        record = JobRecord(self.record.job, self.record.job_id, (checkpoint, *kept))
-        self._attempt, self._writing = None, (attempt, record)
-        self._out.append(Write(record))
+        record = JobRecord(self.record.job, self.record.job_id, (checkpoint, *kept), self.running)
+        self._attempt = None
+        self._write(_Writing(record, attempt=attempt))
+
+    def _write(self, writing: _Writing) -> None:
+        self._writing = writing
+        self._out.append(Write(writing.record))
 
     def _abandon(self, attempt: _Attempt, reason: str) -> None:
         self._attempt = None
@@ -543,7 +566,8 @@ class CoordinatorMachine:
             return
         restoring.waiting.discard(report.member)
         if not restoring.waiting:
-            self._start(restoring, now)
+            record = JobRecord(self.record.job, self.record.job_id, self.record.checkpoints, restoring.transaction)
+            self._write(_Writing(record, restoring=restoring))
 
     def _start(self, restoring: _Restoring, now: float) -> None:
         self._restoring, self.phase, self.running = None, Phase.RUNNING, restoring.transaction
@@ -594,6 +618,8 @@ class CoordinatorMachine:
         self._restore_if_all_are_here(now)
 
     def _mind_restore(self, restoring: _Restoring, now: float) -> None:
+        if not restoring.waiting:
+            return  # only the record is missing
         if now - restoring.begun >= self._settings.restore_timeout_s:
             some = ", ".join(sorted(restoring.waiting)[:5])
             self._disturb(f"{len(restoring.waiting)} members did not answer the last restore: {some}")

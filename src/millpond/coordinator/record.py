@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from millpond.coordinator.ids import JobCheckpointId
+from millpond.coordinator.ids import JobCheckpointId, TransactionId
 from millpond.coordinator.metadata import MAX_RECORD
 from millpond.coordinator.state import MemberState
 from millpond.errors import FormatError
@@ -50,11 +50,14 @@ class JobRecord(msgspec.Struct, frozen=True):
         job: The job's name.
         job_id: Its id.
         checkpoints: The retained ones, newest first.
+        transaction: The newest restore after which members were told to process. It is written before they are, so a
+            coordinator that was replaced cannot start members on what it takes for the newest.
     """
 
     job: str
     job_id: str = "1"
     checkpoints: tuple[JobCheckpoint, ...] = ()
+    transaction: TransactionId | None = None
 
     @property
     def newest(self) -> JobCheckpoint | None:
