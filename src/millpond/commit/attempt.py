@@ -53,6 +53,11 @@ class Attempt:
         self.future.set_running_or_notify_cancel()
 
     @property
+    def is_undone(self) -> bool:
+        """Whether it has failed, so that what is left of it is to undo it: the next commit need not wait to begin."""
+        return self.future.done() and self.future.exception() is not None
+
+    @property
     def late(self) -> bool:
         """Whether it was given up because it took too long."""
         return self._late

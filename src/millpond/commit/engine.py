@@ -106,7 +106,7 @@ class CommitEngine:
         """
         self.raise_if_over()
         self._raise_earlier_failure()
-        in_flight = self._in_flight
+        in_flight = self._wanted_in_flight()
         now = self._task.now()
         age = None if in_flight is None else now - in_flight.started
         decision = admit(age, self._policy.timeout_s)
@@ -163,8 +163,13 @@ class CommitEngine:
     @property
     def is_busy(self) -> bool:
         """Whether a commit is in flight that is younger than ``commit.timeout``, so that a new one would be skipped."""
-        attempt = self._in_flight
+        attempt = self._wanted_in_flight()
         return attempt is not None and self._task.now() - attempt.started < self._policy.timeout_s
+
+    def _wanted_in_flight(self) -> Attempt | None:
+        """Give the commit in flight; one that has failed and is being undone holds up the commit lane, and nothing else."""
+        attempt = self._in_flight
+        return None if attempt is None or attempt.is_undone else attempt
 
     def _raise_earlier_failure(self) -> None:
         error, self._unraised = self._unraised, None
@@ -216,7 +221,8 @@ class CommitEngine:
             return _done(self.last)
         attempt = self._freeze(offsets, marks, now)
         try:
-            self._in_flight = attempt
+            with self._idle:
+                self._in_flight = attempt
             self._note(attempt)
             if marks:
                 self._task.apply_lane.submit(lambda: self._stage_images(attempt))
@@ -379,7 +385,12 @@ class CommitEngine:
     # --------------------------------------------------------------------------------------------- failures and the end
 
     def _fail(self, attempt: Attempt, error: BaseException) -> None:
-        """Tell the host that *attempt* did not happen, or that nobody knows; undo what can be undone."""
+        """
+        Tell the host that *attempt* did not happen, or that nobody knows; then undo what can be undone.
+
+        The undoing may take as long as an upload. It ends before the next commit uploads anything: both are this
+        lane's. A commit in flight has ended only when it is undone.
+        """
         told = outcome(error, f"commit {attempt.id} of task {self._task.claim.task!r}")
         if attempt.late:
             self.timeouts += 1
@@ -387,22 +398,25 @@ class CommitEngine:
             self.failures += 1
         self.last_error = self._unraised = told
         try:
-            self._conclude(attempt, told)
+            try:
+                self._conclude(attempt, told)
+            finally:
+                attempt.future.set_exception(told)
+            if not self._point.may_be_written(attempt):
+                self._abandon(attempt)
         except BaseException as unexpected:  # noqa: BLE001 - nobody expected it: the task's health shows it
             self.over = self.over or unexpected
         finally:
             self._end(attempt)
-            attempt.future.set_exception(told)
 
     def _conclude(self, attempt: Attempt, told: BaseException) -> None:
+        """Note what the failure means for the task, before the host hears of it."""
         unknown = isinstance(told, CommitUnknownError)
         self._task.tell(CommitFailed(**self._task.where(), id=attempt.id, error=told, unknown=unknown))
         if isinstance(told, FencedError):
             self._break(told)
         else:
             self._notice_failures()
-        if not self._point.may_be_written(attempt):
-            self._abandon(attempt)
 
     def _abandon(self, attempt: Attempt) -> None:
         self._backing.abandon(attempt)
