@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -70,9 +70,10 @@ class Server:
 
     def start(self) -> None:
         """Start the process; see :meth:`await_ready`."""
-        command = ["java", f"-Xmx{self.memory}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{JARS}/*", MAIN]
+        java = ["java", f"-Xmx{self.memory}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{JARS}/*"]
         with (self.folder / "server.log").open("ab") as said:
-            self._process = subprocess.Popen([*command, str(self.folder / "zoo.cfg")], stdout=said, stderr=said)
+            command = [*java, MAIN, str(self.folder / "zoo.cfg")]
+            self._process = subprocess.Popen(command, stdout=said, stderr=said)
 
     def await_ready(self) -> None:
         """
@@ -157,9 +158,10 @@ class Ensemble:
 
 
 @contextmanager
-def serve(root: Path, count: int = 1) -> Iterator[Ensemble]:
-    """Serve a new, empty ensemble of *count* servers out of *root* until the block ends."""
-    ensemble = Ensemble([_configured(root.absolute() / str(number), free_port()) for number in range(1, count + 1)])
+def serve(root: Path, count: int = 1, **more: object) -> Iterator[Ensemble]:
+    """Serve a new, empty ensemble of *count* servers out of *root*, with *more* settings, until the block ends."""
+    folders = [root.absolute() / str(number) for number in range(1, count + 1)]
+    ensemble = Ensemble([_configured(folder, free_port(), more) for folder in folders])
     if count > 1:
         _introduce(ensemble.servers)
     with ExitStack() as stack:
@@ -170,7 +172,7 @@ def serve(root: Path, count: int = 1) -> Iterator[Ensemble]:
         yield ensemble
 
 
-def _configured(folder: Path, port: int) -> Server:
+def _configured(folder: Path, port: int, more: Mapping[str, object]) -> Server:
     (folder / "data").mkdir(parents=True)
     settings = {
         "tickTime": TICK_MS,
@@ -182,6 +184,7 @@ def _configured(folder: Path, port: int) -> Server:
         "minSessionTimeout": 1000,
         "maxSessionTimeout": 60000,
         "maxClientCnxns": 0,
+        **more,
     }
     (folder / "zoo.cfg").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     return Server(folder, port)

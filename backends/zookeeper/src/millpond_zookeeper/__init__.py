@@ -5,6 +5,7 @@ Nothing here imports kazoo before it is used.
 """
 
 from millpond_zookeeper.checkpoints import ZooKeeperCheckpoints
+from millpond_zookeeper.metadata import ZooKeeperMetadata
 from millpond_zookeeper.settings import ZooKeeperCheckpointsConfig, ZooKeeperSettings
 
-__all__ = ["ZooKeeperCheckpoints", "ZooKeeperCheckpointsConfig", "ZooKeeperSettings"]
+__all__ = ["ZooKeeperCheckpoints", "ZooKeeperCheckpointsConfig", "ZooKeeperMetadata", "ZooKeeperSettings"]

@@ -177,6 +177,11 @@ class Connection:
     def _connected(self, doing: str, until: float) -> KazooClient:
         """Give a client that has a connection, waiting for one if need be."""
         while True:
+            if time.monotonic() >= until:
+                raise TransientError(
+                    f"ZooKeeper ({self.settings.hosts}): {doing}: not done in time; are a majority of the servers "
+                    "running and reachable?"
+                )
             client = self._living()
             with self._changed:
                 fit = self._changed.wait_for(
@@ -190,11 +195,6 @@ class Connection:
             if client.client_state == KeeperState.AUTH_FAILED:
                 raise ConfigError(
                     f"ZooKeeper ({self.settings.hosts}): {doing}: the credentials are refused: correct them"
-                )
-            if time.monotonic() >= until:
-                raise TransientError(
-                    f"ZooKeeper ({self.settings.hosts}): {doing}: no server took a session in time; are a majority of "
-                    "them running and reachable?"
                 )
 
     def _living(self) -> KazooClient:

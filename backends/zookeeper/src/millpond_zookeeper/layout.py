@@ -3,6 +3,7 @@ Where everything lies below the root, and how records are named.
 
 ::
 
+    <root>/<job>/tasks/<task>/owners/<writer>   there for the claim that may write
     <root>/<job>/tasks/<task>/head              who may write, and which record is the newest
     <root>/<job>/tasks/<task>/records/<name>    one checkpoint each
     <root>/<job>/tasks/<task>/pins/<name>       copies of records
@@ -48,6 +49,11 @@ class TaskPaths:
     def head(self) -> str:
         """The task's head."""
         return f"{self.base}/head"
+
+    @property
+    def owners(self) -> str:
+        """The node above the claims."""
+        return f"{self.base}/owners"
 
     @property
     def records(self) -> str:

@@ -68,44 +68,66 @@ class TaskLedger:
 
     def claim(self) -> Claim:
         """Take the right to write from whoever has it; durable when it returns."""
-        writer, until = secrets.token_hex(16), self._connection.deadline()
+        tried, until = set[str](), self._connection.deadline()
         reached("records.before-claim")
         while True:
             seen = self._read_head(until)
-            if seen is not None and seen.head.claim.writer == writer:
+            if seen is not None and seen.head.claim.writer in tried:
                 break  # The answer was lost, not the claim.
+            tried.add(writer := secrets.token_hex(16))
             taken = Head(Claim(self.task, 1, writer)) if seen is None else seen.head.taken_by(writer)
             with suppress(LostAnswerError, BadVersionError, NodeExistsError):
-                seen = Seen(taken, self._take(taken, seen, until))
+                self._take(taken, seen, until)
+                seen = Seen(taken, 0 if seen is None else seen.version + 1)
                 break
-        self._known[writer] = seen
+        self._known[seen.head.claim.writer] = seen
         reached("records.claimed")
-        self._sweep(seen.head.claim.epoch)
+        self._sweep(seen)
         return seen.head.claim
 
-    def _take(self, taken: Head, seen: Seen | None, until: float) -> int:
-        """Put *taken* in place of *seen*, and give the version that it has."""
-        data, paths = heads.encode(taken), self._paths
-        if seen is not None:
-            set_head = lambda client: client.set_async(paths.head, data, seen.version)  # noqa: E731
-            return int(self._connection.change(set_head, f"claim the task {self.task!r}", until).version)
-        self._connection.ensure(paths.base.rpartition("/")[0], f"prepare the task {self.task!r}", until)
+    def _take(self, taken: Head, seen: Seen | None, until: float) -> None:
+        """Put *taken* in place of *seen*, and the claim's own node beside it."""
+        data, paths, doing = heads.encode(taken), self._paths, f"claim the task {self.task!r}"
+        if seen is None:
+            for path in (paths.owners, paths.records, paths.pins):
+                self._connection.ensure(path, doing, until)
 
         def build(request: TransactionRequest) -> None:
-            request.create(paths.base)
-            request.create(paths.records)
-            request.create(paths.pins)
-            request.create(paths.head, data)
+            if seen is None:
+                request.create(paths.head, data)
+            else:
+                request.set_data(paths.head, data, seen.version)
+            request.create(self._owner(taken.claim))
 
-        self._connection.multi(build, f"claim the task {self.task!r}", until)
-        return 0
+        self._connection.multi(build, doing, until)
 
-    def _sweep(self, epoch: int) -> None:
-        """Remove large things that an earlier owner put there for nothing; the next claim tries again what fails."""
-        with suppress(MillpondError, NoNodeError):
-            kept = [self._kept(name) for name in self._names() if name.large]
-            pins = self._pins()
-            self._shelves.sweep(epoch, [data for data in [*kept, *map(pins.kept, pins.names())] if data is not None])
+    def _owner(self, claim: Claim) -> str:
+        """Give a claim's own node: it is random, so a task that is removed and made anew knows no earlier claim."""
+        return f"{self._paths.owners}/{claim.writer}"
+
+    def _sweep(self, seen: Seen) -> None:
+        """Remove what earlier owners left: claims, and large things that nobody needs; the next claim goes on."""
+        claim = seen.head.claim
+        with suppress(MillpondError, NoNodeError, BadVersionError):
+            for writer in self._connection.children(self._paths.owners, f"list {self._paths.owners}"):
+                if writer != claim.writer:
+                    self._forget(f"{self._paths.owners}/{writer}", seen.version)
+            self._shelves.sweep(claim.epoch, self._all_kept)
+
+    def _all_kept(self) -> list[bytes]:
+        """Give what the nodes of all large records, and of all pins, hold."""
+        pins = self._pins()
+        records = [self._kept(name) for name in self._names() if name.large]
+        return [kept for kept in [*records, *map(pins.kept, pins.names())] if kept is not None]
+
+    def _forget(self, owner: str, version: int) -> None:
+        """Remove a replaced claim's node, unless a newer claim was made meanwhile: it could be that one's."""
+
+        def build(request: TransactionRequest) -> None:
+            request.check(self._paths.head, version)
+            request.delete(owner)
+
+        self._connection.multi(build, f"remove {owner}")
 
     # Writing
 
@@ -128,7 +150,7 @@ class TaskLedger:
             seen.head.refuse_unseen(claim, after)
             kept = self._shelves.put(data, claim.epoch) if kept is None else kept
             name = named(seen.head.last + 1, checkpoint.id, large=is_handle(kept))
-            with suppress(LostAnswerError, BadVersionError, NodeExistsError):
+            with suppress(LostAnswerError, BadVersionError):
                 seen = self._publish(seen, name, kept, until)
                 break
         self._known[claim.writer] = seen
@@ -138,11 +160,20 @@ class TaskLedger:
         head = seen.head.with_record(name)
 
         def build(request: TransactionRequest) -> None:
+            request.check(self._owner(head.claim), -1)
             request.set_data(self._paths.head, heads.encode(head), seen.version)
             request.create(self._where(name), kept)
 
-        results = self._connection.multi(build, f"write the checkpoint {name.id} of task {self.task!r}", until)
-        return Seen(head, results[0].version)
+        try:
+            self._connection.multi(build, f"write the checkpoint {name.id} of task {self.task!r}", until)
+        except NoNodeError:
+            raise heads.lost(head.claim) from None
+        except NodeExistsError:
+            raise StateCorruptError(
+                f"the record {self._where(name)} is there, though the task's head does not know it: somebody put back "
+                "an old head, or a record; remove the one that is wrong"
+            ) from None
+        return Seen(head, seen.version + 1)
 
     def _own_head(self, claim: Claim, until: float | None = None) -> Seen:
         """Read the head; FencedError unless it is that of *claim*."""
@@ -250,10 +281,21 @@ class TaskLedger:
             if not doomed:
                 break
             large.update((name, kept) for name in doomed if name.large and (kept := self._kept(name)) is not None)
-            with suppress(LostAnswerError, BadVersionError, NoNodeError):
+            try:
                 self._remove(seen, doomed[:_REMOVALS_AT_ONCE], self._newest_of(seen.head, names, doomed), until)
+            except NoNodeError:
+                self._refuse_forgotten(claim, until)
+            except (LostAnswerError, BadVersionError):
+                continue
         self._known[claim.writer] = seen
         self._drop(list(large.values()))
+
+    def _refuse_forgotten(self, claim: Claim, until: float) -> None:
+        """Raise FencedError if the claim's own node is gone."""
+        try:
+            self._connection.get(self._owner(claim), f"read {self._owner(claim)}", until)
+        except NoNodeError:
+            raise heads.lost(claim) from None
 
     def _newest_of(self, head: Head, names: Sequence[RecordName], doomed: Collection[RecordName]) -> Newest | None:
         """Give the newest record once *doomed* are gone."""
@@ -270,6 +312,7 @@ class TaskLedger:
         reached("records.before-removal")
 
         def build(request: TransactionRequest) -> None:
+            request.check(self._owner(seen.head.claim), -1)
             if newest == seen.head.newest:
                 request.check(self._paths.head, seen.version)
             else:

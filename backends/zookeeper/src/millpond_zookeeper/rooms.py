@@ -9,7 +9,7 @@ from attrs import frozen
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from millpond.checkpoints.directory import DirectoryFolder
-from millpond.errors import ConfigError, MillpondError, TransientError
+from millpond.errors import ConfigError, MillpondError
 from millpond.local import escape_name, job_folder, unescape_name
 from millpond_zookeeper.connection import Connection
 from millpond_zookeeper.failures import LostAnswerError
@@ -56,7 +56,7 @@ class JobRoom:
     def ledger(self, task: str) -> TaskLedger:
         """Give a task's ledger; ConfigError if its name is too long."""
         paths = TaskPaths.of(self.connection.settings.root, self.job, self.job_id, task)
-        folder = f"{job_folder(self.job, self.job_id)}/{escape_name(task)}"
+        folder = f"{job_folder(self.job, self.job_id)}/tasks/{escape_name(task)}"
         return TaskLedger(task, self.connection, paths, shelves(self.connection, paths.parts, folder))
 
     def probe(self) -> None:
@@ -134,10 +134,7 @@ def _probe_size(connection: Connection, path: str) -> None:
         except LostAnswerError:
             continue
         return
-    try:
-        connection.get(path, f"read {path}")
-    except TransientError:
-        raise
+    connection.get(path, f"read {path}")  # TransientError: the request was not to blame
     raise ConfigError(
         f"ZooKeeper ({connection.settings.hosts}) drops the connection at a request of {size:,} bytes: set max_node "
         "below the servers' jute.maxbuffer"

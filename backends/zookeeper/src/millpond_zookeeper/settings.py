@@ -12,7 +12,7 @@ from attrs import field, frozen
 from millpond.errors import ConfigError
 from millpond.spi import Secret, Size
 
-SMALLEST_NODE = 4096
+SMALLEST_NODE = 512
 LARGEST_NODE = 64 << 20
 _HOST = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
 _ROOT = re.compile(r"(?:/[A-Za-z0-9!\-_+%@()][A-Za-z0-9!\-_.+%@()]*)+")

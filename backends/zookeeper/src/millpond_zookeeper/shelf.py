@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import msgspec
 from attrs import frozen
@@ -210,14 +210,15 @@ class Shelves:
             shelf, handle = self._parse(kept)
             shelf.delete(handle.name)
 
-    def sweep(self, before_epoch: int, kept: Collection[bytes]) -> None:
-        """Remove what earlier epochs put there, and none of *kept* leads to."""
-        used = {self._parse(data)[1].name for data in kept if is_handle(data)}
-        for shelf in (self.here, *self.others):
-            for name in shelf.names():
-                match = _NAME.fullmatch(name)
-                if match is not None and int(match[1]) < before_epoch and name not in used:
-                    shelf.delete(name)
+    def sweep(self, before_epoch: int, all_kept: Callable[[], Collection[bytes]]) -> None:
+        """Remove what earlier epochs put there, unless *all_kept*, asked if there is anything, leads to it."""
+        old = [
+            (shelf, name) for shelf in (self.here, *self.others) for name in shelf.names() if _is_of(name, before_epoch)
+        ]
+        used = {self._parse(data)[1].name for data in (all_kept() if old else ()) if is_handle(data)}
+        for shelf, name in old:
+            if name not in used:
+                shelf.delete(name)
 
     def _parse(self, kept: bytes) -> tuple[Shelf, _Handle]:
         sealed = unseal(_MAGIC, _VERSION, kept)
@@ -236,3 +237,8 @@ class Shelves:
 def is_handle(data: bytes) -> bool:
     """Whether a node's data are a handle."""
     return data.startswith(f"{_MAGIC} ".encode("ascii"))
+
+
+def _is_of(name: str, before_epoch: int) -> bool:
+    match = _NAME.fullmatch(name)
+    return match is not None and int(match[1]) < before_epoch
