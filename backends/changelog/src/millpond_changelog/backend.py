@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from millpond.errors import ConfigError
 from millpond.formats.changelog_marker import FACTORY
+from millpond.log import Log
 from millpond.spi import (
     SPI_VERSION,
     Capabilities,
@@ -19,6 +20,11 @@ from millpond.spi import (
     TaskContext,
     TaskRestoreManager,
 )
+from millpond_changelog.admin import ChangelogAdmin
+from millpond_changelog.backup import ChangelogBackup
+from millpond_changelog.lease import SharedLog
+from millpond_changelog.opening import open_log
+from millpond_changelog.restore import ChangelogRestore
 from millpond_changelog.settings import ChangelogSettings
 
 
@@ -41,15 +47,25 @@ class ChangelogBackend(StateBackendFactory):
             checkpoint_v1=True,
             max_record_bytes=config.max_record_bytes,
         )
+        self._shared = SharedLog(self.open_log)
+
+    def open_log(self) -> Log:
+        """Open the log that the settings name; called by the first manager that needs it."""
+        return open_log(self.config)
 
     def backup_manager(self, task: TaskContext, stores: Sequence[StoreSpec]) -> TaskBackupManager:
         """Make the manager that backs up *stores*; it becomes the writer of the task's changes at once."""
-        raise NotImplementedError
+        lease = self._shared.lease()
+        try:
+            return ChangelogBackup(task, lease, self.config, stores)
+        except BaseException:
+            lease.close()
+            raise
 
     def restore_manager(self, task: TaskContext, stores: Sequence[StoreSpec]) -> TaskRestoreManager:
         """Make the manager that restores *stores*."""
-        raise NotImplementedError
+        return ChangelogRestore(task, self._shared.lease(), self.config, stores)
 
     def admin(self, job: JobContext, stores: Sequence[StoreSpec]) -> StateBackendAdmin:
         """Make what prepares and checks the topics."""
-        raise NotImplementedError
+        return ChangelogAdmin(job, self._shared, self.config, stores)

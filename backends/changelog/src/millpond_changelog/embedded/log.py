@@ -40,7 +40,7 @@ class EmbeddedLog(Log):
         timeout_s: How long a lock is waited for.
     """
 
-    capabilities = LogCapabilities(fencing=True, clears=True)
+    capabilities = LogCapabilities(fencing=True, clears=True, tidies=True)
 
     def __init__(self, directory: Path, *, timeout_s: float = 60.0, clock: Clock | None = None) -> None:
         """Use the log in *directory*, which the first topic makes; no I/O."""

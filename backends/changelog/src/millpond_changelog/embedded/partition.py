@@ -70,7 +70,7 @@ class Partition:
 
     def _extent(self) -> Extent:
         end = self._tail.readable_end(self._fate)
-        return Extent(min(self._tail.start, end), end)
+        return Extent(min(self._tail.start, end), end, self._tail.compacted)
 
     @contextmanager
     def _there(self) -> Iterator[None]:

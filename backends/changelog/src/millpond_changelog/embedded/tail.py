@@ -151,6 +151,11 @@ class Tail:
         """The first offset that is still there."""
         return self.segments[0].first if self.segments else 0
 
+    @property
+    def compacted(self) -> int:
+        """The offset up to which records may be gone."""
+        return max((segment.end for segment in self.segments if segment.end is not None), default=0)
+
     def readable_end(self, fate: Callable[[AppendId], Fate]) -> int:
         """Give the offset behind the last that can be read: before the first append that is open."""
         for append in list(self.open):

@@ -1,0 +1,125 @@
+"""
+A store's marker: Samza's ``KafkaStateCheckpointMarker`` with one more field, ``millpond``, which Samza ignores.
+
+The field says which topic of that name it was, from which offset on the log holds the whole store, and whose commit
+wrote the record at the marker's offset.
+"""
+
+from __future__ import annotations
+
+from attrs import evolve, frozen
+
+from millpond.checkpoint import CheckpointId, SystemStreamPartition
+from millpond.errors import FormatError
+from millpond.formats import changelog_marker, samza_text
+from millpond.formats.changelog_marker import KafkaStateCheckpointMarker
+
+_VERSION = 1
+_WHAT = "'millpond' of this changelog marker"
+
+
+@frozen
+class Origin:
+    """
+    What only our own markers say.
+
+    Attributes:
+        identity: The topic's.
+        since: From this offset on the log holds each live key of the store.
+        id: The commit that wrote the record at the marker's offset.
+        epoch: The claim under which it did.
+    """
+
+    identity: str
+    since: int
+    id: CheckpointId
+    epoch: int
+
+
+@frozen
+class Marker:
+    """
+    Where a store's changes were at a commit.
+
+    Attributes:
+        ssp: The changelog's partition, in Samza's words.
+        offset: Of the newest record; None: there was none.
+        origin: None: Samza wrote the marker, or it comes from a V1 checkpoint.
+    """
+
+    ssp: SystemStreamPartition
+    offset: int | None
+    origin: Origin | None = None
+
+    @property
+    def stop(self) -> int:
+        """The offset behind the newest record."""
+        return 0 if self.offset is None else self.offset + 1
+
+    def without_origin(self) -> Marker:
+        """Give what Samza sees of it."""
+        return evolve(self, origin=None)
+
+
+def encode(marker: Marker) -> str:
+    """Give the text: Samza's, with our field behind."""
+    offset = None if marker.offset is None else str(marker.offset)
+    text = changelog_marker.encode(KafkaStateCheckpointMarker(marker.ssp, offset))
+    if marker.origin is None:
+        return text
+    origin = marker.origin
+    fields = {
+        "version": _VERSION,
+        "topic": origin.identity,
+        "since": origin.since,
+        "id": str(origin.id),
+        "epoch": origin.epoch,
+    }
+    return f'{text[:-1]},"millpond":{samza_text.encode_text(fields)}}}'
+
+
+def decode(text: str) -> Marker:
+    """
+    Read a marker, ours or Samza's.
+
+    Raises:
+        FormatError: It is none, or of a newer version.
+    """
+    found = changelog_marker.decode(text)
+    fields = samza_text.object_of(samza_text.parse_text(text, "this changelog marker"), "this changelog marker")
+    return Marker(found.ssp, _offset(found.offset), _origin(fields.get("millpond")))
+
+
+def _offset(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise FormatError(f"the offset {text!r:.40} of this changelog marker is no number that a log could give")
+    return int(text)
+
+
+def _origin(value: object) -> Origin | None:
+    if value is None:
+        return None
+    fields = samza_text.object_of(value, _WHAT)
+    if (version := _number(fields, "version")) != _VERSION:
+        raise FormatError(f"{_WHAT} is of version {version}, and this release reads {_VERSION}: use a newer Millpond")
+    try:
+        id = CheckpointId.parse(_text(fields, "id"))
+    except ValueError as error:
+        raise FormatError(f"{_WHAT}: {error}") from error
+    return Origin(_text(fields, "topic"), _number(fields, "since"), id, _number(fields, "epoch"))
+
+
+def _text(fields: dict[str, object], name: str) -> str:
+    value = fields.get(name)
+    if not isinstance(value, str) or isinstance(value, samza_text.Number):
+        raise FormatError(f"{name} of {_WHAT} must be a string")
+    return value
+
+
+def _number(fields: dict[str, object], name: str) -> int:
+    value = fields.get(name)
+    if not isinstance(value, samza_text.Number):
+        raise FormatError(f"{name} of {_WHAT} must be a number")
+    return samza_text.parse_integer(value, 64, f"{name} of {_WHAT}")
