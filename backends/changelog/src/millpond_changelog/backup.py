@@ -20,7 +20,6 @@ from attrs import frozen
 
 from millpond.checkpoint import Checkpoint, Markers, SystemStreamPartition
 from millpond.errors import ConfigError, StateNotFoundError, TransientError
-from millpond.formats.changelog_marker import FACTORY
 from millpond.local import escape_name
 from millpond.points import reached
 from millpond.spi import Change, Snapshot, StoreSpec, TaskBackupManager, TaskContext
@@ -60,17 +59,26 @@ class ChangelogBackup(TaskBackupManager):
             raise ConfigError("a backup manager needs a claim")
         self._task, self._lease, self._settings = task, lease, settings
         self._epoch = task.claim.epoch
-        topics = Topics(settings, task.job.job, task.job.job_id, task.job.layout)
-        self._places = {store.name: topics.place(store.name, task.task) for store in stores}
-        _refuse_one_for_two(self._places)
-        for place in self._places.values():
-            make_missing(lease, place, topics.wanted())
+        self._topics = Topics(settings, task.job.job, task.job.job_id, task.job.layout)
+        self._places: dict[str, Place] = {}
+        for store in stores:
+            self._place(store.name)
         self._begun: dict[str, Beginning] = {}
         self._identities: dict[str, str] = {}
         self._folder = task.scratch / f"changes-{secrets.token_hex(8)}"
         self._warned = False
         self._writer = lease.log.writer(owner_of(task))
         reached("changelog.claimed")
+
+    def _place(self, store: str) -> Place:
+        """Give where *store* goes; its topic is there."""
+        place = self._places.get(store)
+        if place is None:
+            place = self._topics.place(store, self._task.task)
+            _refuse_one_for_two({**self._places, store: place})
+            make_missing(self._lease, place, self._topics.wanted())
+            self._places[store] = place
+        return place
 
     # ------------------------------------------------------------------------------------------------------ beginning
 
@@ -88,7 +96,7 @@ class ChangelogBackup(TaskBackupManager):
     def _look(self, store: str, text: str) -> Beginning:
         place = self._places[store]
         folder = self._folder / "undo" / escape_name(store)
-        return look(self._lease.log, text, decode(text), (place.topic, place.partition), folder)
+        return look(self._lease.log, text, decode(text, marker_owner(self._task, store)), (place.topic, place.partition), folder)
 
     # ------------------------------------------------------------------------------------------------------ uploading
 
@@ -105,7 +113,7 @@ class ChangelogBackup(TaskBackupManager):
 
     def _part(self, snapshot: Snapshot, store: str, scratch: Path) -> _Part:
         """Say what *store* sends: its changes, with what has to be undone, or all of it."""
-        place, base = self._places[store], snapshot.base(store)
+        place, base = self._place(store), snapshot.base(store)
         begun = self._begun.get(store)
         if begun is not None and base is not None and begun.marker != base[1]:
             begun = self._begun.pop(store) and None  # a commit of this claim is published: nothing is left to undo
@@ -115,7 +123,7 @@ class ChangelogBackup(TaskBackupManager):
         changes = snapshot.changes(store)
         if begun is not None and begun.undo:
             changes = undone(snapshot, store, changes, begun.undo)
-        return _Part(store, place, self._since(base[1], begun), changes, base[1])
+        return _Part(store, place, self._since(store, base[1], begun), changes, base[1])
 
     def _whole(self, snapshot: Snapshot, store: str, place: Place, scratch: Path, *, based: bool) -> _Part:
         where = (place.topic, place.partition)
@@ -123,11 +131,11 @@ class ChangelogBackup(TaskBackupManager):
         live: Iterable[Change] = snapshot.items(store) if based else snapshot.changes(store)
         changes = whole(self._lease.log, where, live, scratch / escape_name(store), snapshot.check)
         offset = extent.end - 1 if extent.end > extent.start else None
-        unchanged = self._encoded(snapshot, place, extent.end, offset)
+        unchanged = self._encoded(snapshot, store, place, extent.end, offset)
         return _Part(store, place, extent.end, changes, unchanged)
 
-    def _since(self, text: str, begun: Beginning | None) -> int:
-        origin = decode(text).origin
+    def _since(self, store: str, text: str, begun: Beginning | None) -> int:
+        origin = decode(text, marker_owner(self._task, store)).origin
         if origin is not None:
             return origin.since
         return 0 if begun is None else begun.since
@@ -153,21 +161,22 @@ class ChangelogBackup(TaskBackupManager):
         offset = ends.get((place.topic, place.partition))
         if offset is None:
             return part.unchanged
-        if offset < part.since or offset < decode(part.unchanged).stop:
+        if offset < part.since or offset < decode(part.unchanged, marker_owner(self._task, part.store)).stop:
             self._identities.pop(place.topic, None)
             self._begun[part.store] = Beginning(part.unchanged, 0, f"topic {place.topic} was made anew")
             raise TransientError(
                 f"the offsets of {place.topic}, partition {place.partition} went back to {offset}: the topic was deleted "
                 "and made anew; the next commit writes all of its store"
             )
-        return self._encoded(snapshot, place, part.since, offset)
+        return self._encoded(snapshot, part.store, place, part.since, offset)
 
-    def _encoded(self, snapshot: Snapshot, place: Place, since: int, offset: int | None) -> str:
+    def _encoded(self, snapshot: Snapshot, store: str, place: Place, since: int, offset: int | None) -> str:
         identity = self._identities.get(place.topic)
         if identity is None:
             identity = self._identities[place.topic] = self._lease.log.describe(place.topic).identity
         ssp = SystemStreamPartition(self._settings.system, place.topic, place.partition)
-        return encode(Marker(ssp, offset, Origin(identity, since, snapshot.id, self._epoch)))
+        marker = Marker(ssp, offset, Origin(identity, since, snapshot.id, self._epoch))
+        return encode(marker, marker_owner(self._task, store))
 
     def _warn_of_lag(self, snapshot: Snapshot, base_millis: int) -> None:
         """Say when the next crash may find the values of the last checkpoint compacted away."""
@@ -190,8 +199,8 @@ class ChangelogBackup(TaskBackupManager):
         """Let the log compact what is older than the newest checkpoint; a broker does so by itself."""
         if not retained or not self._lease.log.capabilities.tidies:
             return
-        for store, text in retained[0].markers.get(FACTORY, {}).items():
-            place, marker = self._places.get(store), decode(text)
+        for store, text in retained[0].markers.get(self._task.backend, {}).items():
+            place, marker = self._places.get(store), decode(text, marker_owner(self._task, store))
             if place is not None and (marker.ssp.stream, marker.ssp.partition) == (place.topic, place.partition):
                 self._lease.log.tidy(place.topic, place.partition, marker.stop)
 
@@ -205,6 +214,11 @@ class ChangelogBackup(TaskBackupManager):
 def owner_of(task: TaskContext) -> str:
     """Give the name under which a task's changes are written: of job, task and backend."""
     return "/".join(map(escape_name, (task.job.job, task.job.job_id, task.task, "changelog")))
+
+
+def marker_owner(task: TaskContext, store: str) -> str:
+    """Say whose state a store's marker is."""
+    return "\0".join((task.job.job, task.job.job_id, task.task, task.backend, store))
 
 
 def make_missing(lease: LogLease, place: Place, settings: Mapping[str, str]) -> None:

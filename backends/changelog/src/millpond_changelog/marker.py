@@ -2,12 +2,15 @@
 A store's marker: Samza's ``KafkaStateCheckpointMarker`` with one more field, ``millpond``, which Samza ignores.
 
 The field says which topic of that name it was, from which offset on the log holds the whole store, and whose commit
-wrote the record at the marker's offset.
+wrote the record at the marker's offset. Its digest is over all that the marker says and over whose state it is, so that
+a marker that was changed, or was brought to another task, is noticed.
 """
 
 from __future__ import annotations
 
-from attrs import evolve, frozen
+import hashlib
+
+from attrs import frozen
 
 from millpond.checkpoint import CheckpointId, SystemStreamPartition
 from millpond.errors import FormatError
@@ -15,6 +18,7 @@ from millpond.formats import changelog_marker, samza_text
 from millpond.formats.changelog_marker import KafkaStateCheckpointMarker
 
 _VERSION = 1
+_KNOWN = frozenset({"version", "changelog-ssp", "changelog-offset", "millpond"})
 _WHAT = "'millpond' of this changelog marker"
 
 
@@ -56,38 +60,52 @@ class Marker:
         """The offset behind the newest record."""
         return 0 if self.offset is None else self.offset + 1
 
-    def without_origin(self) -> Marker:
-        """Give what Samza sees of it."""
-        return evolve(self, origin=None)
 
-
-def encode(marker: Marker) -> str:
-    """Give the text: Samza's, with our field behind."""
-    offset = None if marker.offset is None else str(marker.offset)
-    text = changelog_marker.encode(KafkaStateCheckpointMarker(marker.ssp, offset))
+def encode(marker: Marker, owner: str) -> str:
+    """Give the text: Samza's, with our field behind; *owner* says whose state it is."""
+    text = _samza(marker)
     if marker.origin is None:
         return text
-    origin = marker.origin
-    fields = {
+    fields: dict[str, object] = {**_fields(marker.origin), "digest": _digest(marker, owner)}
+    return f'{text[:-1]},"millpond":{samza_text.encode_text(fields)}}}'
+
+
+def _samza(marker: Marker) -> str:
+    offset = None if marker.offset is None else str(marker.offset)
+    return changelog_marker.encode(KafkaStateCheckpointMarker(marker.ssp, offset))
+
+
+def _fields(origin: Origin) -> dict[str, object]:
+    return {
         "version": _VERSION,
         "topic": origin.identity,
         "since": origin.since,
         "id": str(origin.id),
         "epoch": origin.epoch,
     }
-    return f'{text[:-1]},"millpond":{samza_text.encode_text(fields)}}}'
 
 
-def decode(text: str) -> Marker:
+def _digest(marker: Marker, owner: str) -> str:
+    assert marker.origin is not None
+    said = "\0".join((owner, _samza(marker), samza_text.encode_text(_fields(marker.origin))))
+    return hashlib.sha256(said.encode()).hexdigest()[:32]
+
+
+def decode(text: str, owner: str) -> Marker:
     """
-    Read a marker, ours or Samza's.
+    Read a marker, *owner*'s or Samza's.
 
     Raises:
-        FormatError: It is none, or of a newer version.
+        FormatError: It is none, of a newer version, was changed, or is another owner's.
     """
     found = changelog_marker.decode(text)
     fields = samza_text.object_of(samza_text.parse_text(text, "this changelog marker"), "this changelog marker")
-    return Marker(found.ssp, _offset(found.offset), _origin(fields.get("millpond")))
+    if strange := fields.keys() - _KNOWN:
+        raise FormatError(f"this changelog marker has a field {min(strange)[:40]!r}, which nobody writes")
+    marker = Marker(found.ssp, _offset(found.offset), _origin(fields.get("millpond")))
+    if marker.origin is not None and text != encode(marker, owner):
+        raise FormatError("this changelog marker was changed, or is of another task, store or job")
+    return marker
 
 
 def _offset(text: str | None) -> int | None:

@@ -13,6 +13,7 @@ from millpond.checkpoint import Checkpoint, Markers, SystemStreamPartition
 from millpond.errors import FormatError
 from millpond.formats import changelog_offset
 from millpond.spi import RestoreTarget, StoreSpec, TaskContext, TaskRestoreManager
+from millpond_changelog.backup import marker_owner
 from millpond_changelog.lease import LogLease
 from millpond_changelog.marker import Marker, encode
 from millpond_changelog.settings import ChangelogSettings
@@ -41,7 +42,8 @@ class ChangelogRestore(TaskRestoreManager):
 
     def restore(self, target: RestoreTarget) -> None:
         """Leave one store exactly as its marker says."""
-        restore_from(self._lease.log, target, self._task.job.clock)
+        owner = marker_owner(self._task, target.store)
+        restore_from(self._lease.log, target, owner, self._task.job.clock)
 
     def close(self) -> None:
         """Let go of the log; idempotent."""
@@ -58,4 +60,4 @@ def _v1_marker(ssp: SystemStreamPartition, text: str) -> str:
     value = changelog_offset.decode(text)
     if value.offset is not None and not value.offset.isdigit():
         raise FormatError(f"the offset {value.offset!r:.40} of changelog {ssp} is no number that a log could give")
-    return encode(Marker(ssp, None if value.offset is None else int(value.offset)))
+    return encode(Marker(ssp, None if value.offset is None else int(value.offset)), "")

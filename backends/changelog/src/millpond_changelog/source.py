@@ -110,12 +110,12 @@ class Source:
         start = refuse_unless_whole(marker, facts)
         return cls(log, marker, facts, start, _endangered(log, marker, facts, clock.millis()))
 
-    def begin_local(self, target: RestoreTarget, clock: Clock) -> int:
+    def begin_local(self, target: RestoreTarget, owner: str, clock: Clock) -> int:
         """Begin from the target's local image where that can be used; give the offset to read from."""
         if target.local is None or self.unseen:
             return self.start
         try:
-            local = decode(target.local)
+            local = decode(target.local, owner)
         except FormatError:  # only a short cut
             return self.start
         place = local_place(local, self.marker, self.facts, clock.millis())
@@ -190,17 +190,17 @@ def _endangered(log: Log, marker: Marker, facts: Facts, now_millis: int) -> set[
     return keys
 
 
-def restore_from(log: Log, target: RestoreTarget, clock: Clock) -> None:
+def restore_from(log: Log, target: RestoreTarget, owner: str, clock: Clock) -> None:
     """
-    Leave the store of *target* exactly as its marker says.
+    Leave the store of *target*, which is *owner*'s, exactly as its marker says.
 
     Raises:
         StateNotFoundError, StateCorruptError: The log does not hold that.
     """
     try:
-        marker = decode(target.marker)
+        marker = decode(target.marker, owner)
         source = Source.found(log, marker, clock)
-        begin = source.begin_local(target, clock)
+        begin = source.begin_local(target, owner, clock)
         if marker.stop > begin or source.unseen:
             target.write(source.records(target, begin))
     except FormatError as error:

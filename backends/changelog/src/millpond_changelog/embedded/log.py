@@ -16,6 +16,7 @@ from millpond.local import escape_name, explained, fsync_directory, fsync_tree, 
 from millpond.local.durable import write_new
 from millpond.log import Batch, Extent, Log, LogCapabilities, Topic, unchecked
 from millpond_changelog.embedded import topic_file
+from millpond_changelog.embedded.compaction import Rules, compact
 from millpond_changelog.embedded.frames import AppendId
 from millpond_changelog.embedded.owners import Fate, OwnerFile
 from millpond_changelog.embedded.partition import Partition
@@ -25,6 +26,7 @@ from millpond_changelog.embedded.writer import FolderWriter
 
 _SEGMENT = 64 << 20
 _LARGEST = 1_000_012
+_DAY_MS = 86_400_000
 _MOST_PARTITIONS = 10_000
 _TEXT = re.compile(r"[^\x00-\x1f\x7f]+")
 
@@ -165,6 +167,26 @@ class EmbeddedLog(Log):
                 known = Partition(folder, topic.identity, number, size, self.timeout_s, self._fate)
                 self._partitions[topic.identity, number] = known
             return known
+
+    def tidy(self, name: str, partition: int, below: int, check: Callable[[], None] = unchecked) -> None:
+        """Compact where it is worth it, and remove what retention says, by the topic's settings."""
+        place, settings = self.partition(name, partition), self._topic(name).settings
+        policies = settings.get("cleanup.policy", "delete").split(",")
+        if "compact" in policies:
+            rules = Rules(
+                lag_ms=_number(settings, "min.compaction.lag.ms", 0),
+                keep_deletions_ms=_number(settings, "delete.retention.ms", _DAY_MS),
+                segment_bytes=_number(settings, "segment.bytes", _SEGMENT),
+                below=below,
+            )
+            compact(place, rules, self.clock.millis(), check)
+        retention = _number(settings, "retention.ms", -1)
+        if "delete" in policies and retention >= 0:
+            place.trim(lambda end, millis: end <= below and millis < self.clock.millis() - retention)
+
+    def trim(self, name: str, partition: int, before: int) -> None:
+        """Remove the segments that hold nothing from offset *before* on, as retention would."""
+        self.partition(name, partition).trim(lambda end, _: end <= before)
 
     def _fate(self, append: AppendId) -> Fate:
         return OwnerFile(self.owners, append.owner).fate(append)

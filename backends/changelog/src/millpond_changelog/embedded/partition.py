@@ -117,6 +117,24 @@ class Partition:
         reached("changelog.segment-sealed")
         self._begin_segment(tail.next)
 
+    def trim(self, goes: Callable[[int, int], bool]) -> None:
+        """
+        Remove segments from the first on, as long as *goes* says so.
+
+        It is given the offset behind a segment's last and the time of its last change, in milliseconds since 1970.
+        """
+        with self.writing() as tail:
+            if not tail.open and tail.at is not None and goes(tail.next, _changed_ms(self.folder / tail.at.name)):
+                self.roll()
+            for segment, following in zip(tail.segments, tail.segments[1:], strict=False):
+                path = self.folder / segment.name
+                if not goes(following.first, _changed_ms(path)):
+                    break
+                with explained("remove", path):
+                    path.unlink()
+            fsync_directory(self.folder)
+            tail.refresh()
+
     def _mend(self) -> None:
         """Cut a torn end, and begin the segment that is to follow, if there is none."""
         tail = self._tail
@@ -154,3 +172,8 @@ class Partition:
             finally:
                 os.close(descriptor)
         tail.take(frame, path)
+
+
+def _changed_ms(path: Path) -> int:
+    with explained("look at", path):
+        return path.stat().st_mtime_ns // 1_000_000

@@ -37,12 +37,19 @@ SIZE = 1 << 20
 
 @define
 class FolderBatch(Batch):
-    """Some records of a partition."""
+    """
+    Some records of a partition.
+
+    Attributes:
+        position: The offset to read on from.
+        runs: Times and headers of all of them, in order.
+        size: Bytes of the frames that they come from.
+    """
 
     position: int
     _changes: list[Change] = field(factory=list)
     _offsets: list[int] = field(factory=list)
-    _runs: list[Run] = field(factory=list)
+    runs: list[Run] = field(factory=list)
     size: int = 0
 
     def changes(self) -> Sequence[Change]:
@@ -55,17 +62,17 @@ class FolderBatch(Batch):
 
     def headers(self, index: int) -> Mapping[str, bytes]:
         """Give the headers of the record at *index*."""
-        return run_at(self._runs, index)[1]
+        return run_at(self.runs, index)[1]
 
     def millis(self, index: int) -> int:
         """Give the time at which the record at *index* was added."""
-        return run_at(self._runs, index)[0]
+        return run_at(self.runs, index)[0]
 
     def add(self, records: Records, size: int) -> None:
         """Put *records* behind those that are here."""
         self._changes += records.changes
         self._offsets += records.offsets
-        self._runs += records.runs
+        self.runs += records.runs
         self.size += size
 
     @property

@@ -1,0 +1,269 @@
+"""One append: a transaction; or, where the log has none, some records in a row."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from threading import Event
+
+from attrs import define, field
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from millpond.errors import ConfigError, MillpondError, StateNotFoundError, TransientError
+from millpond.log import Append, unchecked
+from millpond.spi import Change
+from millpond_changelog.kafka.seat import Seat
+
+_PIECE = 1_000
+_BATCH = 1_000_000
+_OVERHEAD = 128
+_SLICE_S = 0.2
+_ABORT_S = 5.0
+_PAUSE_S = 0.002
+_CAUSE_S = 2.0
+_CONSEQUENCES = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT", "_FATAL", "_STATE"})
+_TOO_LARGE = frozenset({"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"})
+
+Reports = dict[KafkaError | None, Message]
+"""
+What was reported of the records of one partition: the newest by its error, None being success.
+
+Its ``__setitem__`` is the driver's call-back for each record, so each is looked at without a call into Python.
+"""
+
+
+@define(eq=False)
+class KafkaAppend(Append):
+    """
+    An append by one producer.
+
+    Attributes:
+        state: ``open``, ``flushed``, ``doubtful`` after a commit without an answer, ``decided`` after one that nobody
+            can read yet, ``committed`` or ``aborted``.
+    """
+
+    _seat: Seat
+    _ended: Callable[[KafkaAppend], None]
+    state: str = field(default="open", init=False)
+    _producer: Producer = field(init=False)
+    _began: float = field(factory=time.monotonic, init=False)
+    _reports: dict[tuple[str, int], Reports] = field(factory=dict, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._producer = self._seat.producer()
+        if self._seat.transactions:
+            try:
+                self._producer.begin_transaction()
+            except KafkaException as error:
+                raise self._failed(error.args[0], "begin an append") from error
+
+    def add(
+        self,
+        topic: str,
+        partition: int,
+        changes: Iterable[Change],
+        *,
+        headers: Mapping[str, bytes] = {},
+        check: Callable[[], None] = unchecked,
+    ) -> None:
+        """Send the changes."""
+        self._require("open", "flushed")
+        self.state = "open"
+        reports = self._reports.setdefault((topic, partition), {})
+        limit = self._seat.limit(topic)
+        narrow = limit if limit is not None and limit < _BATCH else None
+        for piece in _pieces(changes, narrow):
+            check()
+            self._send(topic, partition, piece, list(headers.items()), reports, check)
+            self._producer.poll(0)
+            self._raise_reported()
+            if narrow is not None:
+                # Brokers compare the limit with whole batches, and the driver's own are larger.
+                self.flush(check)
+
+    def flush(self, check: Callable[[], None] = unchecked) -> Mapping[tuple[str, int], int]:
+        """Wait until every record is acknowledged, and see that each was."""
+        self._require("open", "flushed")
+        left, moved = len(self._producer), time.monotonic()
+        while left:
+            check()
+            remaining = self._poll(lambda: self._producer.flush(_SLICE_S))
+            self._raise_reported()
+            if remaining < left:
+                left, moved = remaining, time.monotonic()
+            elif time.monotonic() - moved > self._seat.timeout_s:
+                raise self._failed(KafkaError(KafkaError._MSG_TIMED_OUT), "append")  # noqa: SLF001 - the driver's own
+        self._raise_reported()
+        self.state = "flushed"
+        return {where: _offset(reports[None]) for where, reports in self._reports.items() if None in reports}
+
+    def commit(self) -> None:
+        """Commit the transaction; without one, it is done. Again after an error: find out."""
+        if self.state == "committed":
+            return
+        self._require("flushed", "doubtful", "decided")
+        if self._seat.transactions:
+            if self.state != "decided":
+                self._commit()
+            self._await_readers()
+        self._end("committed")
+
+    def _commit(self) -> None:
+        try:
+            self._producer.commit_transaction(self._seat.timeout_s)
+        except KafkaException as error:
+            cause = error.args[0]
+            self.state = "doubtful"
+            if cause.txn_requires_abort():
+                self.state = "open"
+                self.abort()
+            found = self._failed(cause, "commit an append")
+            if self._seat.over is not None:
+                self._end("aborted")
+            raise found from error
+        self.state = "decided"
+
+    def _await_readers(self) -> None:
+        """Wait until it can be read: brokers answer as soon as it is decided, and tell the partitions afterwards."""
+        deadline = time.monotonic() + self._seat.timeout_s
+        for (topic, partition), reports in self._reports.items():
+            while None in reports and self._seat.end(topic, partition) <= _offset(reports[None]):
+                if time.monotonic() > deadline:
+                    raise TransientError(
+                        f"an append to the topic {topic!r}, partition {partition}, is committed, but cannot be read "
+                        f"after {self._seat.timeout_s:g} s: another transaction before it is open"
+                    )
+                Event().wait(_PAUSE_S)
+
+    def abort(self) -> None:
+        """Give it up, if that can still be done: what a commit has become is found out by the next append."""
+        if self.state in ("committed", "aborted", "doubtful", "decided"):
+            return
+        self.state = "aborting"
+        self._try_to_abort(_ABORT_S)
+
+    def settle(self) -> None:
+        """Find out what became of it, or end it; TransientError if that is not possible now."""
+        if self.state in ("doubtful", "decided"):
+            self.commit()
+        elif self.state not in ("committed", "aborted") and not self._try_to_abort(self._seat.timeout_s):
+            raise TransientError(
+                f"an earlier append of {self._seat.owner!r} cannot be given up: do the brokers answer?"
+            )
+
+    def _try_to_abort(self, timeout_s: float) -> bool:
+        """Give it up; True if that is done, or the producer is at its end anyway."""
+        self._producer.purge()
+        try:
+            if self._seat.transactions:
+                self._producer.abort_transaction(timeout_s)
+            else:
+                self._producer.flush(0)
+        except KafkaException as error:
+            if not error.args[0].fatal():
+                return False
+            self._failed(error.args[0], "give an append up")
+        self._end("aborted")
+        return True
+
+    def _end(self, state: str) -> None:
+        self.state = state
+        self._ended(self)
+
+    def _require(self, *states: str) -> None:
+        self._seat.producer()
+        if self.state == "aborted":
+            self._seat.refuse_if_over()
+            raise TransientError(f"this append of {self._seat.owner!r} was given up: begin it anew")
+        if self.state not in states:
+            raise ConfigError(f"this append is {self.state}: only one that is {' or '.join(states)} can go on")
+
+    def _send(
+        self,
+        topic: str,
+        partition: int,
+        piece: list[Change],
+        headers: list[tuple[str, str | bytes | None]],
+        reports: Reports,
+        check: Callable[[], None],
+    ) -> None:
+        """Hand a piece to the driver, waiting whenever it has no room."""
+        produce, report = self._producer.produce, reports.__setitem__
+        for key, value in piece:
+            while True:
+                try:
+                    produce(topic, value, key, partition, on_delivery=report, headers=headers)
+                    break
+                except BufferError:
+                    self._await_room(check)
+                except KafkaException as error:
+                    raise self._refused(error.args[0], topic, len(key) + len(value or b"")) from error
+
+    def _await_room(self, check: Callable[[], None]) -> None:
+        """Wait until the driver has sent something."""
+        began, full = time.monotonic(), len(self._producer)
+        while len(self._producer) >= full:
+            check()
+            self._poll(lambda: self._producer.poll(_SLICE_S))
+            self._raise_reported()
+            if time.monotonic() - began > self._seat.timeout_s:
+                raise self._failed(KafkaError(KafkaError._QUEUE_FULL), "append")  # noqa: SLF001 - the driver's own name
+
+    def _poll(self, call: Callable[[], int]) -> int:
+        try:
+            return call()
+        except KafkaException as error:
+            raise self._failed(error.args[0], "append") from error
+
+    def _raise_reported(self) -> None:
+        """Raise the worst that was reported of any record."""
+        if any(len(reports) > (None in reports) for reports in self._reports.values()):
+            topic, error, message = self._await_cause()
+            raise self._refused(error, topic, len(message.key() or b"") + len(message.value() or b""))
+
+    def _await_cause(self) -> tuple[str, KafkaError, Message]:
+        """Give the report that tells most: records that fail with another may be reported before it."""
+        deadline = time.monotonic() + _CAUSE_S
+        while True:
+            told = [(t, e, m) for (t, _), each in self._reports.items() for e, m in each.items() if e is not None]
+            found = min(told, key=lambda each: each[1].name() in _CONSEQUENCES)
+            if found[1].name() not in _CONSEQUENCES or time.monotonic() > deadline:
+                return found
+            self._poll(lambda: self._producer.poll(_SLICE_S))
+
+    def _refused(self, error: KafkaError, topic: str, size: int) -> MillpondError:
+        if error.name() in _TOO_LARGE:
+            limit = self._seat.limit(topic)
+            return ConfigError(
+                f"cannot append to the topic {topic!r}: a record of {size:,} bytes is too large, since the topic takes "
+                f"{'less' if limit is None else f'{limit:,}'}: raise its max.message.bytes (Kafka says {error.name()})"
+            )
+        found = self._failed(error, "append to", topic)
+        return ConfigError(str(found)) if isinstance(found, StateNotFoundError) else found
+
+    def _failed(self, error: KafkaError, verb: str, topic: str | None = None) -> MillpondError:
+        return self._seat.failed(error, self._seat.doing(verb, topic), time.monotonic() - self._began)
+
+
+def _pieces(changes: Iterable[Change], most: int | None) -> Iterator[list[Change]]:
+    """Cut *changes* into pieces, of at most so many bytes each unless one alone is larger."""
+    if most is None:
+        stream = iter(changes)
+        while piece := list(islice(stream, _PIECE)):
+            yield piece
+        return
+    piece, size = [], 0
+    for key, value in changes:
+        each = len(key) + len(value or b"") + _OVERHEAD
+        if piece and (size + each > most or len(piece) == _PIECE):
+            yield piece
+            piece, size = [], 0
+        piece.append((key, value))
+        size += each
+    if piece:
+        yield piece
+
+
+def _offset(message: Message) -> int:
+    return int(message.offset() or 0)

@@ -1,0 +1,104 @@
+"""
+What a writer and its appends share: the producer, its transactional id, and how its end is told.
+
+A transactional producer that was fenced, or whose transaction the brokers gave up, is at its end: the driver says the
+same of both. To begin anew would fence a successor, so an owner has to find out first whether there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from attrs import define, field
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from millpond.errors import FencedError, MillpondError, StoreClosedError, TransientError
+from millpond_changelog.kafka.clients import Clients, Complaints
+from millpond_changelog.kafka.driver_errors import Doing, translate
+
+_VAGUE = frozenset({"_FATAL", "_STATE"})
+
+
+@define(eq=False)
+class Seat:
+    """
+    A producer and who sits there.
+
+    Attributes:
+        owner: Its transactional id.
+        transactions: Whether it has one.
+        timeout_s: How long it waits without progress.
+        transaction_timeout_s: How long the brokers let an append be open.
+        limit: Gives how many bytes a topic takes at once; None if nobody tells.
+        end: Gives the offset behind the last that can be read in a partition.
+        over: Why it can never append again.
+    """
+
+    owner: str
+    transactions: bool
+    timeout_s: float
+    transaction_timeout_s: float
+    limit: Callable[[str], int | None]
+    end: Callable[[str, int], int]
+    over: str | None = field(default=None, init=False)
+    _complaints: Complaints = field(factory=Complaints, init=False)
+    _producer: Producer | None = field(default=None, init=False)
+
+    def take(self, clients: Clients) -> None:
+        """Make the producer; with transactions: end every earlier one, and what it left open."""
+        if not self.transactions:
+            self._producer = clients.producer({}, self._complaints)
+            return
+        settings = {
+            "transactional.id": self.owner,
+            "transaction.timeout.ms": round(self.transaction_timeout_s * 1000),
+            "message.timeout.ms": round(min(self.timeout_s, self.transaction_timeout_s) * 1000),
+        }
+        producer = clients.producer(settings, self._complaints)
+        try:
+            # One that is connected before it is initialised is spared half a second.
+            producer.list_topics("__transaction_state", timeout=self.timeout_s)
+            producer.init_transactions(self.timeout_s)
+        except KafkaException as error:
+            raise translate(error.args[0], self.doing("become the writer"), self._complaints) from error
+        self._producer = producer
+
+    def leave(self) -> Producer | None:
+        """Give the producer away, for good; None if that was done."""
+        producer, self._producer = self._producer, None
+        return producer
+
+    def producer(self) -> Producer:
+        """Give the producer; StoreClosedError once it was given away."""
+        if self._producer is None:
+            raise StoreClosedError(f"the writer {self.owner!r} is closed: open the log anew")
+        return self._producer
+
+    def refuse_if_over(self) -> None:
+        """Raise FencedError if it can never append again."""
+        if self.over is not None:
+            raise FencedError(self.over)
+
+    def doing(self, verb: str, topic: str | None = None) -> Doing:
+        """Say what is being done, for messages."""
+        what = verb if topic is not None else f"{verb} (as {self.owner!r})"
+        return Doing(verb=what, right="WRITE", topic=topic, owner=self.owner)
+
+    def failed(self, error: KafkaError, doing: Doing, open_s: float) -> MillpondError:
+        """Give our error for the driver's, about an append that was open for so many seconds."""
+        fatal = self._complaints.fatal
+        cause = fatal if fatal is not None and error.name() in _VAGUE else error
+        found = translate(cause, doing, self._complaints)
+        if isinstance(found, FencedError) and self.transactions and open_s >= self.transaction_timeout_s:
+            return self._timed_out(doing, open_s)
+        if isinstance(found, FencedError) or cause.fatal() or fatal is not None:
+            self.over = str(found)
+        return found
+
+    def _timed_out(self, doing: Doing, open_s: float) -> TransientError:
+        given_up = f"was open for {open_s:.0f} s, and the brokers give a transaction up after "
+        self.over = (
+            f"{self.owner!r} can append nothing more: an append {given_up}{self.transaction_timeout_s:g} s; or it has "
+            "a later writer: reopen the task"
+        )
+        return TransientError(f"{doing}: it {given_up}{self.transaction_timeout_s:g} s; nothing of it can be read")

@@ -1,0 +1,200 @@
+"""Topics of a cluster: made, looked at, removed; always anew, never from a cache."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as LateError
+from threading import Event
+from typing import Any, TypeVar
+
+from attrs import define, field
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it gives them, and its types forget to say so
+    RESOURCE_TOPIC,
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+)
+
+from millpond.errors import MillpondError, StateNotFoundError, TransientError
+from millpond.log import Extent, Topic
+from millpond_changelog.kafka.clients import Clients, Complaints
+from millpond_changelog.kafka.driver_errors import ABSENT, Doing, translate
+
+REPLICATION = "replication.factor"
+
+_SLICE_S = 0.2
+_REFUSAL_S = 3.0
+_PAUSE_S = 0.02
+
+T = TypeVar("T")
+
+
+@define
+class Topics:
+    """
+    The topics of one cluster. Any thread.
+
+    Attributes:
+        clients: Makes the admin.
+        timeout_s: How long one call may take.
+    """
+
+    clients: Clients
+    timeout_s: float
+    _complaints: Complaints = field(factory=Complaints, init=False)
+    _admin: AdminClient | None = field(default=None, init=False)
+
+    def open(self) -> None:
+        """Make the admin; ConfigError if its options cannot be right."""
+        self._admin = self.clients.admin(self._complaints)
+
+    def close(self) -> None:
+        """Let go of the admin, and of its threads. Idempotent."""
+        self._admin = None
+
+    def create(self, name: str, partitions: int, settings: Mapping[str, str]) -> None:
+        """Make the topic *name*, unless it is there, and wait until it can be written."""
+        doing = Doing(verb="create", right="CREATE (on the topic, or on the cluster)", topic=name)
+        config = {key: value for key, value in settings.items() if key != REPLICATION}
+        new = NewTopic(name, partitions, int(settings.get(REPLICATION, -1)), config=config)
+        try:
+            self._ask(doing, lambda admin: admin.create_topics([new], **self._times())[name])
+        except _Refusal as refusal:
+            if refusal.name != "TOPIC_ALREADY_EXISTS":
+                raise refusal.error from refusal
+        self._await_leaders(name)
+
+    def delete(self, name: str) -> None:
+        """Remove the topic *name*; a missing one is fine."""
+        doing = Doing(verb="delete", right="DELETE", topic=name)
+        try:
+            self._ask(doing, lambda admin: admin.delete_topics([name], **self._times())[name])
+        except _Refusal as refusal:
+            if refusal.name not in ABSENT:
+                raise refusal.error from refusal
+
+    def describe(self, name: str) -> Topic:
+        """Look at the topic *name*."""
+        found = self._look(name)
+        doing = Doing(verb="read the settings of", right="DESCRIBE_CONFIGS", topic=name)
+        resource = ConfigResource(RESOURCE_TOPIC, name)
+        entries = self._answer(doing, lambda admin: admin.describe_configs([resource], **self._time())[resource])
+        settings = {entry.name: str(entry.value) for entry in entries.values() if entry.value is not None}
+        settings[REPLICATION] = str(min((len(each.replicas) for each in found.partitions), default=0))
+        return Topic(name, str(found.topic_id), len(found.partitions), settings)
+
+    def extent(self, name: str, partition: int) -> Extent:
+        """Look at what a reader of committed records finds in a partition."""
+        start, end = self._offsets(name, partition, (_EARLIEST, _LATEST))
+        return Extent(min(start, end), end)
+
+    def end(self, name: str, partition: int) -> int:
+        """Give the offset behind the last that a reader of committed records finds in a partition."""
+        return self._offsets(name, partition, (_LATEST,))[0]
+
+    def _offsets(self, name: str, partition: int, wanted: Sequence[Any]) -> list[int]:
+        where = TopicPartition(name, partition)
+        doing = Doing(verb="look into", right="DESCRIBE", topic=name)
+        deadline = time.monotonic() + self.timeout_s
+        while True:
+            try:
+                asked = [self._asking(doing, _offset_of(where, spec, self._time())) for spec in wanted]
+                return [int(self._await(doing, each).offset) for each in asked]
+            except _Refusal as refusal:
+                self._settle_refusal(refusal, name, partition, deadline)
+
+    def _settle_refusal(self, refusal: _Refusal, name: str, partition: int, deadline: float) -> None:
+        """Tell a partition that is not there from one whose leader is about to change: then return, to ask again."""
+        if refusal.name not in ABSENT:
+            raise refusal.error from refusal
+        count = len(self._look(name).partitions)
+        if partition >= count:
+            raise StateNotFoundError(f"the topic {name!r} has {count} partitions: there is no partition {partition}")
+        if time.monotonic() > deadline:
+            raise TransientError(f"partition {partition} of the topic {name!r} has no leader") from refusal
+        Event().wait(_PAUSE_S)
+
+    def _look(self, name: str) -> Any:
+        doing = Doing(verb="look at", right="DESCRIBE", topic=name)
+        return self._answer(doing, lambda admin: admin.describe_topics(TopicCollection([name]), **self._time())[name])
+
+    def _await_leaders(self, name: str) -> None:
+        """Wait until each partition of a new topic has a leader: for a moment after its creation nobody knows it."""
+        deadline = time.monotonic() + self.timeout_s
+        while True:
+            try:
+                if all(each.leader is not None and each.leader.id >= 0 for each in self._look(name).partitions):
+                    return
+            except StateNotFoundError:
+                pass
+            if time.monotonic() > deadline:
+                raise TransientError(f"the topic {name!r} was created, but is not ready after {self.timeout_s:g} s")
+            Event().wait(_PAUSE_S)
+
+    def _time(self) -> dict[str, float]:
+        return {"request_timeout": self.timeout_s}
+
+    def _times(self) -> dict[str, float]:
+        return {"request_timeout": self.timeout_s, "operation_timeout": self.timeout_s}
+
+    def _answer(self, doing: Doing, call: Callable[[AdminClient], Future[T]]) -> T:
+        try:
+            return self._ask(doing, call)
+        except _Refusal as refusal:
+            raise refusal.error from refusal
+
+    def _ask(self, doing: Doing, call: Callable[[AdminClient], Future[T]]) -> T:
+        return self._await(doing, self._asking(doing, call))
+
+    def _asking(self, doing: Doing, call: Callable[[AdminClient], Future[T]]) -> Future[T]:
+        admin = self._admin
+        assert admin is not None, "the log sees to it"
+        self._complaints.forget()
+        admin.poll(0)
+        try:
+            return call(admin)
+        except KafkaException as error:
+            raise self._refusal(error, doing) from error
+
+    def _await(self, doing: Doing, answer: Future[T]) -> T:
+        """Wait for an answer; not for long where the brokers do not even accept who asks."""
+        asked = time.monotonic()
+        while True:
+            try:
+                return answer.result(_SLICE_S)
+            except KafkaException as error:
+                raise self._refusal(error, doing) from error
+            except LateError:
+                if self._admin is not None:
+                    self._admin.poll(0)
+                waited = time.monotonic() - asked
+                if waited > self.timeout_s + 1 or (self._complaints.refused is not None and waited > _REFUSAL_S):
+                    raise _Refusal("_TIMED_OUT", self._too_late(doing)) from None
+
+    def _too_late(self, doing: Doing) -> MillpondError:
+        return translate(KafkaError(KafkaError._TIMED_OUT), doing, self._complaints)  # noqa: SLF001 - the driver's own
+
+    def _refusal(self, error: KafkaException, doing: Doing) -> _Refusal:
+        cause = error.args[0]
+        return _Refusal(cause.name(), translate(cause, doing, self._complaints))
+
+
+class _Refusal(Exception):  # noqa: N818 - it never leaves this room
+    """What the driver said to a question, and what that means."""
+
+    def __init__(self, name: str, error: MillpondError) -> None:
+        super().__init__(name)
+        self.name, self.error = name, error
+
+
+_EARLIEST: Any = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_LATEST: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+
+
+def _offset_of(where: TopicPartition, spec: Any, times: Mapping[str, float]) -> Callable[[AdminClient], Future[Any]]:
+    level = IsolationLevel.READ_COMMITTED
+    return lambda admin: admin.list_offsets({where: spec}, isolation_level=level, **times)[where]

@@ -1,0 +1,426 @@
+"""The log in Kafka, against a real broker: what the role promises, and what the driver would do without us."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("confluent_kafka")
+
+from confluent_kafka import Producer
+
+from millpond.errors import ConfigError, FencedError, FormatError, StateNotFoundError, StoreClosedError, TransientError
+from millpond.log import Batch, Log
+from millpond_changelog.kafka.log import KafkaLog
+
+_numbers = count(1)
+
+
+@pytest.fixture
+def log(kafka_address: str) -> Iterator[KafkaLog]:
+    """A log that is closed in the end."""
+    made = KafkaLog([kafka_address], timeout_s=15)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def topic(log: KafkaLog) -> str:
+    """A new compacted topic of two partitions, with dots in its name."""
+    name = f"test.log-{next(_numbers)}.{id(log)}"
+    log.create(name, 2, {"cleanup.policy": "compact"})
+    return name
+
+
+def everything(log: Log, topic: str, partition: int = 0, start: int | None = None) -> list[Batch]:
+    """Read a partition from its start, or from *start*, to its end."""
+    extent = log.extent(topic, partition)
+    return list(log.read(topic, partition, extent.start if start is None else start, extent.end))
+
+
+def changes(log: Log, topic: str, partition: int = 0) -> list[tuple[bytes, bytes | None]]:
+    """Give all that can be read."""
+    return [change for batch in everything(log, topic, partition) for change in batch.changes()]
+
+
+def put(
+    log: Log, topic: str, *changes: tuple[bytes, bytes | None], owner: str | None = None, partition: int = 0
+) -> int:
+    """Append, and give the offset of the last record."""
+    writer = log.writer(owner or f"owner-{next(_numbers)}-{topic}")
+    with writer.append() as append:
+        append.add(topic, partition, changes)
+        last = append.flush()[topic, partition]
+        append.commit()
+    writer.close()
+    return last
+
+
+def test_a_topic_is_made_once_and_described_as_it_is(log: KafkaLog, topic: str) -> None:
+    """A second creation changes nothing; partitions, settings and replication are told; a new topic has a new id."""
+    log.create(topic, 5, {"cleanup.policy": "delete"})
+    found = log.describe(topic)
+    assert (found.name, found.partitions) == (topic, 2)
+    assert found.settings["cleanup.policy"] == "compact"
+    assert found.settings["replication.factor"] == "1"
+    assert found.settings["max.message.bytes"] == "1048588"
+    assert found.identity == log.describe(topic).identity
+    log.delete(topic)
+    log.delete(topic)
+    log.create(topic, 1, {})
+    assert log.describe(topic).identity != found.identity
+
+
+def test_a_topic_or_a_partition_that_is_not_there_is_not_found(log: KafkaLog, topic: str) -> None:
+    """Describe, extent and read say so, at once and without making one."""
+    for call in (
+        lambda: log.describe("nobody.made.it"),
+        lambda: log.extent("nobody.made.it", 0),
+        lambda: log.read("nobody.made.it", 0, 0, 0),
+        lambda: log.extent(topic, 2),
+        lambda: log.read(topic, 7, 0, 0),
+    ):
+        with pytest.raises(StateNotFoundError, match="nobody|2 partitions"):
+            call()
+
+
+def test_settings_that_brokers_refuse_are_the_operators_to_correct(log: KafkaLog) -> None:
+    """An unknown value, and more replicas than there are brokers."""
+    with pytest.raises(ConfigError, match="INVALID_CONFIG"):
+        log.create("refused", 1, {"cleanup.policy": "shred"})
+    with pytest.raises(ConfigError, match="INVALID_REPLICATION_FACTOR"):
+        log.create("refused", 1, {"replication.factor": "7"})
+    with pytest.raises(ConfigError, match="TOPIC_EXCEPTION"):
+        log.create("a topic / of no name", 1, {})
+
+
+def test_what_was_committed_is_read_column_by_column(log: KafkaLog, topic: str) -> None:
+    """Keys, values, an empty value, a tombstone, headers, times, offsets, and the position behind the marker."""
+    writer = log.writer(f"writer of {topic}")
+    with writer.append() as append:
+        append.add(topic, 1, [(b"a", b"1"), (b"b", b"")], headers={"x": b"\x00\xff", "y": b""})
+        append.add(topic, 1, [(b"a", None)])
+        assert append.flush() == {(topic, 1): 2}
+        assert log.extent(topic, 1).end == 0
+        append.commit()
+    extent = log.extent(topic, 1)
+    assert (extent.start, extent.end) == (0, 4)
+    (batch,) = everything(log, topic, 1)
+    assert list(batch.changes()) == [(b"a", b"1"), (b"b", b""), (b"a", None)]
+    assert list(batch.offsets()) == [0, 1, 2]
+    assert batch.headers(0) == {"x": b"\x00\xff", "y": b""}
+    assert batch.headers(2) == {}
+    assert batch.millis(0) > 1_700_000_000_000
+    assert batch.position >= 3
+    assert everything(log, topic, 0) == []
+
+
+def test_the_position_says_when_the_end_is_reached(log: KafkaLog, topic: str) -> None:
+    """Aborted records and markers at the end are passed over without a record, and without waiting."""
+    put(log, topic, (b"a", b"1"))
+    writer = log.writer(f"writer of {topic}")
+    with writer.append() as append:
+        append.add(topic, 0, [(b"b", b"2")] * 50)
+        append.flush()
+    end = log.extent(topic, 0).end
+    assert end == 2 + 50 + 1
+    batches = everything(log, topic)
+    assert [change for batch in batches for change in batch.changes()] == [(b"a", b"1")]
+    assert batches[-1].position == end
+    assert list(log.read(topic, 0, 10, 20))[-1].position >= 20
+
+
+def test_a_reading_stops_at_its_end(log: KafkaLog, topic: str) -> None:
+    """Records from the stop on are not given, although the driver has them."""
+    put(log, topic, *[(b"%d" % n, b"x" * 100) for n in range(3000)])
+    batches = list(log.read(topic, 0, 1000, 2500))
+    offsets = [offset for batch in batches for offset in batch.offsets()]
+    assert offsets == list(range(1000, 2500))
+    assert batches[-1].position == 2500
+    assert [len(batch) for batch in batches] == [len(batch.changes()) for batch in batches]
+    positions = [batch.position for batch in batches]
+    assert positions == sorted(set(positions))
+
+
+def test_offsets_outside_a_log_are_not_found(log: KafkaLog, topic: str) -> None:
+    """Neither a start nor a stop beyond the end, nor a start that retention took: never the nearest instead."""
+    put(log, topic, (b"a", b"1"))
+    for start, stop in ((3, 3), (0, 3), (7, 9)):
+        with pytest.raises(StateNotFoundError, match="beyond the end"):
+            log.read(topic, 0, start, stop)
+    log.create(f"{topic}.deleted", 1, {"cleanup.policy": "delete"})
+    put(log, f"{topic}.deleted", *[(b"a", b"1")] * 10)
+    delete_before(log, f"{topic}.deleted", 5)
+    assert log.extent(f"{topic}.deleted", 0).start == 5
+    with pytest.raises(StateNotFoundError, match="no longer"):
+        log.read(f"{topic}.deleted", 0, 4, 8)
+
+
+def delete_before(log: KafkaLog, topic: str, offset: int) -> None:
+    """Remove records as retention does."""
+    from confluent_kafka import TopicPartition
+
+    admin = log._place._admin  # noqa: SLF001 - another client would have to be waited for
+    assert admin is not None
+    for answer in admin.delete_records([TopicPartition(topic, 0, offset)]).values():
+        answer.result(20)
+
+
+def test_a_start_that_is_taken_away_while_it_is_read_is_not_found(log: KafkaLog, topic: str) -> None:
+    """Between the look at the log and the first record, retention strikes: an error and no jump."""
+    name = f"{topic}.deleted"
+    log.create(name, 1, {"cleanup.policy": "delete"})
+    put(log, name, *[(b"a", b"1")] * 10)
+    reading = log.read(name, 0, 0, 10)
+    delete_before(log, name, 5)
+    with pytest.raises(StateNotFoundError, match="no longer"):
+        list(reading)
+
+
+def test_a_topic_that_is_deleted_while_it_is_read_is_not_found(log: KafkaLog, topic: str) -> None:
+    """The reading ends with an error, before the deadline."""
+    put(log, topic, (b"a", b"1"))
+    reading = log.read(topic, 0, 0, 2)
+    log.delete(topic)
+    with pytest.raises((StateNotFoundError, TransientError)):
+        list(reading)
+
+
+def test_a_record_without_a_key_is_named(log: KafkaLog, topic: str, kafka_address: str) -> None:
+    """Something else writes to a topic that is not compacted: the offset is in the message."""
+    log.create(f"{topic}.free", 1, {"cleanup.policy": "delete"})
+    producer = Producer({"bootstrap.servers": kafka_address})
+    producer.produce(f"{topic}.free", b"no key")
+    producer.flush(10)
+    (batch,) = everything(log, f"{topic}.free")
+    with pytest.raises(FormatError, match="offset 0 of .*has no key"):
+        batch.changes()
+
+
+def test_a_later_writer_ends_an_earlier_one(log: KafkaLog, topic: str) -> None:
+    """Its open append is aborted, its next produce, its commit and its next append are refused; others are not."""
+    owner = f"owner of {topic}"
+    old, bystander = log.writer(owner), log.writer(f"{owner}2")
+    hanging = old.append()
+    hanging.add(topic, 0, [(b"a", b"old")])
+    hanging.flush()
+    new = log.writer(owner)
+    with new.append() as append:
+        append.add(topic, 0, [(b"a", b"new")])
+        append.flush()
+        append.commit()
+    with pytest.raises(FencedError, match="later writer"):
+        hanging.commit()
+    with pytest.raises(FencedError):
+        hanging.add(topic, 0, [(b"a", b"older")])
+    hanging.abort()
+    with pytest.raises(FencedError):
+        old.append()
+    with bystander.append() as append:
+        append.add(topic, 0, [(b"b", b"2")])
+        append.flush()
+        append.commit()
+    assert changes(log, topic) == [(b"a", b"new"), (b"b", b"2")]
+
+
+def test_a_zombies_next_produce_is_refused(log: KafkaLog, topic: str) -> None:
+    """It had nothing open when it was replaced."""
+    owner = f"owner of {topic}"
+    old = log.writer(owner)
+    log.writer(owner)
+    with pytest.raises(FencedError), old.append() as append:
+        append.add(topic, 0, [(b"a", b"old")])
+        append.flush()
+        append.commit()
+    assert changes(log, topic) == []
+
+
+def test_an_append_is_atomic_over_partitions(log: KafkaLog, topic: str) -> None:
+    """Left by an error, nothing of it is read, and the next append goes on."""
+    writer = log.writer(f"owner of {topic}")
+    with pytest.raises(RuntimeError), writer.append() as append:
+        append.add(topic, 0, [(b"a", b"1")])
+        append.add(topic, 1, [(b"a", b"1")])
+        append.flush()
+        raise RuntimeError
+    with writer.append() as append:
+        append.add(topic, 1, [(b"b", b"2")])
+        assert append.flush().keys() == {(topic, 1)}
+        append.commit()
+        append.commit()
+        append.abort()
+    assert (changes(log, topic, 0), changes(log, topic, 1)) == ([], [(b"b", b"2")])
+
+
+def test_two_appends_of_one_owner_do_not_overlap(log: KafkaLog, topic: str) -> None:
+    """The second says so instead of mixing records."""
+    writer = log.writer(f"owner of {topic}")
+    first = writer.append()
+    with pytest.raises(ConfigError, match="is open"):
+        writer.append()
+    first.abort()
+    writer.append().abort()
+
+
+def test_a_record_that_is_too_large_is_told_with_its_size_and_the_setting(log: KafkaLog, topic: str) -> None:
+    """By the broker's answer for that record; nothing of the append is read, and the next one goes on."""
+    import os
+
+    writer = log.writer(f"owner of {topic}")
+    with (
+        pytest.raises(ConfigError, match=r"2,000,001 bytes.*1,048,588.*max\.message\.bytes"),
+        writer.append() as append,
+    ):
+        append.add(topic, 0, [(b"s", b"small"), (b"l", os.urandom(2_000_000))])
+        append.flush()
+    with writer.append() as append:
+        append.add(topic, 0, [(b"s", b"small")])
+        append.flush()
+        append.commit()
+    assert changes(log, topic) == [(b"s", b"small")]
+
+
+def test_a_topic_narrower_than_a_batch_takes_many_records(log: KafkaLog, topic: str) -> None:
+    """Its limit holds for whole batches: 4,000 records of 1 KiB pass a limit of 16 KiB, and an own one of 20 does not."""
+    import os
+
+    log.create(f"{topic}.narrow", 1, {"cleanup.policy": "compact", "max.message.bytes": "16384"})
+    many = [(b"%d" % n, os.urandom(1024)) for n in range(400)]
+    put(log, f"{topic}.narrow", *many)
+    assert changes(log, f"{topic}.narrow") == many
+    with pytest.raises(ConfigError, match="16,384"):
+        put(log, f"{topic}.narrow", (b"k", os.urandom(20_000)))
+
+
+def test_to_append_to_a_topic_that_is_not_there_is_the_operators_to_correct(kafka_address: str) -> None:
+    """Within the log's deadline, and by name."""
+    log = KafkaLog([kafka_address], timeout_s=2)
+    writer = log.writer("owner-of-nothing")
+    with pytest.raises(ConfigError, match="'not-there': it is not there"), writer.append() as append:
+        append.add("not-there", 0, [(b"a", b"1")])
+        append.flush()
+    log.close()
+
+
+def test_a_check_stops_an_append_and_a_reading(log: KafkaLog, topic: str) -> None:
+    """It is called between pieces, and what it raises comes out."""
+    put(log, topic, *[(b"%d" % n, b"x") for n in range(5000)])
+    calls = count()
+
+    def check() -> None:
+        if next(calls) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        list(log.read(topic, 0, 0, 5000, check))
+    calls = count()
+    writer = log.writer(f"owner of {topic}")
+    with pytest.raises(KeyboardInterrupt), writer.append() as append:
+        append.add(topic, 0, [(b"a", b"1")] * 5000, check=check)
+
+
+def test_a_full_queue_is_waited_for(kafka_address: str, topic: str) -> None:
+    """A producer that holds a hundred records takes ten thousand, in order."""
+    log = KafkaLog([kafka_address], {"queue.buffering.max.messages": 100}, timeout_s=15)
+    many = [(b"%05d" % n, b"x" * 50) for n in range(10_000)]
+    put(log, topic, *many)
+    assert changes(log, topic) == many
+    log.close()
+
+
+def test_without_transactions_records_are_written_and_nothing_is_promised(kafka_address: str, topic: str) -> None:
+    """It declares no fencing; an append is acknowledged record by record, and what was sent stays after an abort."""
+    log = KafkaLog([kafka_address], timeout_s=15, transactions=False)
+    assert not log.capabilities.fencing
+    writer = log.writer("anybody")
+    with writer.append() as append:
+        append.add(topic, 0, [(b"a", b"1"), (b"b", None)], headers={"h": b"1"})
+        assert append.flush() == {(topic, 0): 1}
+        append.commit()
+    with writer.append() as append:
+        append.add(topic, 0, [(b"c", b"3")])
+        append.flush()
+    assert changes(log, topic) == [(b"a", b"1"), (b"b", None), (b"c", b"3")]
+    log.close()
+
+
+def test_a_transaction_that_the_brokers_gave_up_may_be_begun_anew_by_the_next_owner(
+    kafka_address: str, topic: str
+) -> None:
+    """Its commit is transient and names the time; its writer is over, since it may have a successor."""
+    log = KafkaLog([kafka_address], timeout_s=15, transaction_timeout_s=1)
+    owner = f"owner of {topic}"
+    writer = log.writer(owner)
+    append = writer.append()
+    append.add(topic, 0, [(b"a", b"1")])
+    append.flush()
+    await_last_stable(log, topic, 2)
+    with pytest.raises(TransientError, match=r"gives? a transaction up after 1 s"):
+        append.commit()
+    with pytest.raises(FencedError, match="reopen the task"):
+        writer.append()
+    put(log, topic, (b"b", b"2"), owner=owner)
+    assert changes(log, topic) == [(b"b", b"2")]
+    log.close()
+
+
+def await_last_stable(log: Log, topic: str, end: int) -> None:
+    """Wait until what was open is no longer."""
+    pause = threading.Event()
+    for _ in range(400):
+        if log.extent(topic, 0).end >= end:
+            return
+        pause.wait(0.05)
+    raise AssertionError("the transaction is still open")
+
+
+def test_nothing_outlives_a_closed_log(kafka_address: str, topic: str) -> None:
+    """Native threads and sockets of readers, writers and admin are gone; calls say that it is closed."""
+    before = threads_and_files()
+    log = KafkaLog([kafka_address], timeout_s=15)
+    put(log, topic, *[(b"%d" % n, b"x") for n in range(5000)])
+    reading = log.read(topic, 0, 0, 5000)
+    next(reading)
+    hanging = log.writer("a hanging one").append()
+    hanging.add(topic, 0, [(b"a", b"1")])
+    log.close()
+    log.close()
+    with pytest.raises(StoreClosedError):
+        list(reading)
+    calls: list[Callable[[], object]] = [
+        lambda: log.describe(topic),
+        lambda: log.extent(topic, 0),
+        lambda: log.writer("x"),
+        lambda: hanging.add(topic, 0, [(b"b", b"2")]),
+        hanging.flush,
+    ]
+    for call in calls:
+        with pytest.raises(StoreClosedError):
+            call()
+    del hanging, reading, calls, call
+    gc.collect()
+    assert threads_and_files() <= before
+
+
+def threads_and_files() -> int:
+    """Count what this process has open: Python does not know of the driver's threads."""
+    return sum(len(list(Path("/proc/self", what).iterdir())) for what in ("task", "fd"))
+
+
+def test_options_that_the_log_rests_on_are_refused_and_secrets_are_not_shown() -> None:
+    """Reserved ones by name; and an option that the driver refuses is told without the password in it."""
+    from millpond.spi import Secret
+
+    with pytest.raises(ConfigError, match=r"isolation\.level"):
+        KafkaLog(["x:1"], {"isolation.level": "read_uncommitted"})
+    secret = Secret("hunter2")
+    log = KafkaLog(["x:1"], {"security.protocol": secret})
+    with pytest.raises(ConfigError) as caught:
+        log.extent("t", 0)
+    assert "hunter2" not in f"{caught.value!r} {caught.value.__cause__!r} {log.__dict__!r}"
+    log.close()
