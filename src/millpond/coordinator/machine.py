@@ -40,6 +40,7 @@ from millpond.coordinator.messages import (
     Begin,
     Completed,
     Declined,
+    Here,
     Joined,
     Left,
     Refused,
@@ -198,6 +199,7 @@ class CoordinatorMachine:
         self._forgotten: set[str] = set()  # names of savepoints that retention may have
         self._reason = "the coordinator was elected"
         self._retry_at = now
+        self._here_at = now
         self._retry_s = settings.retry_s
         self._out: list[Decision] = []
 
@@ -217,6 +219,9 @@ class CoordinatorMachine:
         """Look at the time: who is silent, what is due, what has to be asked again."""
         if self.phase is Phase.STUCK:
             return ()
+        if now >= self._here_at:
+            self._here_at = now + self._settings.silence_s / 3
+            self._broadcast(Here(epoch=self._epoch))
         self._lose_silent(now)
         if self._attempt is not None:
             self._mind_attempt(self._attempt, now)
@@ -230,11 +235,10 @@ class CoordinatorMachine:
         """
         Begin an attempt as soon as none is in flight; with a *name* its checkpoint stays as a savepoint.
 
-        Raises:
-            ConfigError: There is a savepoint of that name.
+        A name that a savepoint has already, or will have, changes nothing.
         """
-        if name and name in {checkpoint.name for checkpoint in self.record.checkpoints}:
-            raise ConfigError(f"job {self._settings.job!r} has a savepoint {name!r} already: choose another name")
+        if name and (name in self._requested or name in {c.name for c in self.record.checkpoints}):
+            return ()
         self._forgotten.discard(name)
         self._requested.append(name)
         self._begin_if_due(now)
@@ -279,7 +283,7 @@ class CoordinatorMachine:
 
     def next_look(self, now: float) -> float:
         """Give the seconds until ``tick`` should be called again, whatever happens meanwhile."""
-        return min(self._settings.resend_s, self._settings.silence_s, max(0.0, self._due_in(now))) or 0.01
+        return min(self._settings.resend_s, self._settings.silence_s / 3, max(0.0, self._due_in(now))) or 0.01
 
     def _due_in(self, now: float) -> float:
         if self.phase is Phase.RUNNING:
@@ -637,7 +641,7 @@ class CoordinatorMachine:
         self.counts.resent += 1
         self._out.append(Send(member, order))
 
-    def _broadcast(self, order: Begin | Start | Abandoned | Completed) -> None:
+    def _broadcast(self, order: Here | Begin | Start | Abandoned | Completed) -> None:
         self._out.append(Broadcast(order))
 
     def _tell(self, event: Event) -> None:

@@ -91,7 +91,11 @@ class Refused(_Order, frozen=True, kw_only=True, tag=True):
     replaced: bool = False
 
 
-Order = Restore | Start | Begin | Abandoned | Completed | Rejoin | Refused
+class Here(_Order, frozen=True, kw_only=True, tag=True):
+    """I lead and am well; sent regularly, so that a member leaves a coordinator that says nothing any more."""
+
+
+Order = Here | Restore | Start | Begin | Abandoned | Completed | Rejoin | Refused
 
 
 class _Report(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -18,6 +18,7 @@ from millpond.coordinator.messages import (
     Begin,
     Completed,
     Declined,
+    Here,
     Joined,
     Order,
     Refused,
@@ -154,6 +155,8 @@ class MemberProtocol:
             return self._ignore()
         self.epoch = order.epoch
         match order:
+            case Here():
+                return ()
             case Restore():
                 return self._restore(order)
             case Start():
