@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Callable, Iterable, Mapping
 from threading import Event
 
 from attrs import define, field
@@ -13,15 +12,13 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from millpond.errors import ConfigError, MillpondError, StateNotFoundError, TransientError
 from millpond.log import Append, unchecked
 from millpond.spi import Change
+from millpond_changelog.kafka.pieces import pieces
 from millpond_changelog.kafka.seat import Seat
 
-_PIECE = 1_000
-_BATCH = 1_000_000
-_OVERHEAD = 128
 _SLICE_S = 0.2
 _ABORT_S = 5.0
 _PAUSE_S = 0.002
-_CAUSE_S = 2.0
+_CAUSE_S = 1.0
 _CONSEQUENCES = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT", "_FATAL", "_STATE"})
 _TOO_LARGE = frozenset({"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"})
 
@@ -71,15 +68,12 @@ class KafkaAppend(Append):
         self._require("open", "flushed")
         self.state = "open"
         reports = self._reports.setdefault((topic, partition), {})
-        limit = self._seat.limit(topic)
-        narrow = limit if limit is not None and limit < _BATCH else None
-        for piece in _pieces(changes, narrow):
+        for piece, alone in pieces(changes, self._seat.limit(topic)):
             check()
             self._send(topic, partition, piece, list(headers.items()), reports, check)
             self._producer.poll(0)
             self._raise_reported()
-            if narrow is not None:
-                # Brokers compare the limit with whole batches, and the driver's own are larger.
+            if alone:
                 self.flush(check)
 
     def flush(self, check: Callable[[], None] = unchecked) -> Mapping[tuple[str, int], int]:
@@ -220,7 +214,19 @@ class KafkaAppend(Append):
         """Raise the worst that was reported of any record."""
         if any(len(reports) > (None in reports) for reports in self._reports.values()):
             topic, error, message = self._await_cause()
+            if error.name() in _CONSEQUENCES:
+                error = self._why_it_must_be_given_up(error)
             raise self._refused(error, topic, len(message.key() or b"") + len(message.value() or b""))
+
+    def _why_it_must_be_given_up(self, error: KafkaError) -> KafkaError:
+        """Ask the driver for what it did not report: it refuses to begin again, and says why."""
+        try:
+            if self._seat.transactions:
+                self._producer.begin_transaction()
+        except KafkaException as refusal:
+            cause: KafkaError = refusal.args[0]
+            return cause
+        return error
 
     def _await_cause(self) -> tuple[str, KafkaError, Message]:
         """Give the report that tells most: records that fail with another may be reported before it."""
@@ -244,25 +250,6 @@ class KafkaAppend(Append):
 
     def _failed(self, error: KafkaError, verb: str, topic: str | None = None) -> MillpondError:
         return self._seat.failed(error, self._seat.doing(verb, topic), time.monotonic() - self._began)
-
-
-def _pieces(changes: Iterable[Change], most: int | None) -> Iterator[list[Change]]:
-    """Cut *changes* into pieces, of at most so many bytes each unless one alone is larger."""
-    if most is None:
-        stream = iter(changes)
-        while piece := list(islice(stream, _PIECE)):
-            yield piece
-        return
-    piece, size = [], 0
-    for key, value in changes:
-        each = len(key) + len(value or b"") + _OVERHEAD
-        if piece and (size + each > most or len(piece) == _PIECE):
-            yield piece
-            piece, size = [], 0
-        piece.append((key, value))
-        size += each
-    if piece:
-        yield piece
 
 
 def _offset(message: Message) -> int:

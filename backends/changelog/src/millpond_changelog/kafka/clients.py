@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from millpond.errors import ConfigError
 from millpond.spi import Secret
+from millpond_changelog.kafka.pieces import BATCH
 
 _LOG = logging.getLogger(__name__)
 
@@ -30,7 +31,7 @@ _WRITING = {
     "enable.idempotence": True,
     "compression.type": "lz4",
     "linger.ms": 5,
-    "batch.size": 1_000_000,
+    "batch.size": BATCH,
     # The topic's own limit decides, and it counts what is compressed.
     "message.max.bytes": 512 << 20,
     "queue.buffering.max.kbytes": 32 << 10,
