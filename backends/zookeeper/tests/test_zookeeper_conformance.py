@@ -13,7 +13,7 @@ import pytest
 
 from millpond.spi import JobContext, VersionPolicy
 from millpond.testing import check_table
-from millpond.testing.kit.door import FolderDoor, SideDoor
+from millpond.testing.kit.door import SideDoor
 from millpond.testing.kit.manager_suite import CheckpointsSuite
 from millpond_zookeeper import ZooKeeperCheckpoints, ZooKeeperCheckpointsConfig
 from millpond_zookeeper.connection import Connection
@@ -100,15 +100,3 @@ class TestLargeInParts(CheckpointsSuite):
 
     def side_door(self, folder: Path) -> TreeDoor:
         return TreeDoor(config(folder))
-
-
-class TestLargeOutside(CheckpointsSuite):
-    """The same where each record is larger than a node may be, and lies in a folder."""
-
-    name = "zookeeper, large outside"
-
-    def make(self, folder: Path, job: JobContext, versions: VersionPolicy) -> ZooKeeperCheckpoints:
-        return ZooKeeperCheckpoints(config(folder, max_node=512, large=folder / "large"), job, versions)
-
-    def side_door(self, folder: Path) -> FolderDoor:
-        return FolderDoor(folder / "large")

@@ -26,7 +26,7 @@ from millpond_zookeeper import ZooKeeperMetadata, ZooKeeperSettings
 from millpond_zookeeper.connection import Connection
 from millpond_zookeeper.failures import LostAnswerError
 
-PROGRAM = Path(__file__).with_name("programs_zookeeper.py")
+PROGRAM = Path(__file__).with_name("programs") / "leader_or_writer.py"
 SESSION_S = SESSION.total_seconds()
 Make = Callable[..., ZooKeeperMetadata]
 

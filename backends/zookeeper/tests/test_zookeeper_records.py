@@ -279,6 +279,23 @@ def test_a_record_larger_than_a_node_lies_in_parts_and_goes_with_its_record(root
         other.read(TASK, CheckpointId(1, 0))
 
 
+def test_a_folder_that_settings_name_takes_large_records(hosts, root, tmp_path):
+    """`large` leads there; a reader without it says what to set, and the file goes with its record."""
+    manager, blind = manager_at(hosts, root, large=tmp_path / "large"), manager_at(hosts, root)
+    claim = manager.claim(TASK)
+    large = checkpoint(1, markers={"main": {"s": "x" * 2_000_000}}, claim=claim)
+    manager.write(claim, large, after=None)
+
+    assert large == manager.read_last(TASK)
+    assert 1 == len([path for path in (tmp_path / "large").rglob("*") if path.is_file()])
+    with pytest.raises(StateCorruptError, match="set large to the folder"):
+        blind.read_last(TASK)
+    manager.delete(claim, ids_of(1))
+    assert [] == [path for path in (tmp_path / "large").rglob("*") if path.is_file()]
+    manager.close()
+    blind.close()
+
+
 def test_what_a_failed_write_left_in_parts_goes_with_the_next_claim(root, manager, other):
     """Parts of a large record that was refused are removed by the next owner."""
     old = manager.claim(TASK)
