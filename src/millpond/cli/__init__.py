@@ -18,6 +18,7 @@ COMMANDS = {
     "conform": "Try whether a plugin keeps its contract.",
     "doctor": "Try what a job relies on: disk, permissions, races, clocks.",
     "gc": "Remove what no checkpoint needs any more.",
+    "heron-ckptmgr": "Serve Heron's checkpoint manager from any store.",
     "restore": "Explain where a restore would take each store from.",
     "savepoint": "Keep checkpoints under a name, and copy them elsewhere.",
     "state": "Look into a store as a checkpoint has it.",

@@ -21,7 +21,9 @@ _CASES_SHOWN = ("failed", "known deviation", "not shown", "not declared", "holds
 @click.argument("backend")
 @click.option("-c", "--config", "config_file", metavar="FILE", help="A TOML file with the plugin's own settings.")
 @click.option(
-    "--kind", type=click.Choice(["backend", "checkpoints", "engine", "blob"]), help="Its role. Default: by its name."
+    "--kind",
+    type=click.Choice(["backend", "checkpoints", "engine", "blob", "log"]),
+    help="Its role. Default: by its name.",
 )
 @click.option("--level", type=click.Choice(["core", "full"]), default="full", show_default=True, help="What is tried.")
 @click.option("--markdown", is_flag=True, help="Print the table for a README.")
@@ -31,9 +33,9 @@ def command(backend: str, config_file: str | None, kind: str | None, level: str,
     """
     Try every sentence of the contract on BACKEND; exit code 1 if one is broken.
 
-    BACKEND is a plugin's name, or module:Class of a plugin or of a suite; with --kind blob, module:function that makes
-    an object store for a folder. A text in FILE may hold {folder}, where one case keeps its data. Nothing of a job is
-    touched.
+    BACKEND is a plugin's name, or module:Class of a plugin or of a suite; with --kind blob or log, module:function
+    that makes an object store or a log for a folder. A text in FILE may hold {folder}, where one case keeps its data.
+    Nothing of a job is touched.
     """
     import sys
 

@@ -12,7 +12,7 @@ from millpond.cli.exits import CHANGED, INTERRUPTED, end_quietly, is_debugging, 
 
 
 class LazyGroup(click.Group):
-    """Knows its commands by name and help; ``millpond.cli.<name>`` has the attribute ``command``."""
+    """Knows its commands by name and help; ``millpond.cli.<name>`` (``_`` for ``-``) has the attribute ``command``."""
 
     def __init__(self, *args: Any, commands_by_name: Mapping[str, str] | None = None, **kwargs: Any) -> None:
         """Take the help of each command by its name."""
@@ -27,7 +27,7 @@ class LazyGroup(click.Group):
         """Import the command *cmd_name*; None if there is none."""
         if cmd_name not in self._helps:
             return None
-        command: click.Command = import_module(f"millpond.cli.{cmd_name}").command
+        command: click.Command = import_module(f"millpond.cli.{cmd_name.replace('-', '_')}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

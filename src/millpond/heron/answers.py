@@ -91,7 +91,7 @@ def fetched_at(reqid: bytes, instance: Any, checkpoint: str, location: str) -> b
 
 def fetched(reqid: bytes, instance: Any, checkpoint: str, found: Fetched) -> Answer:
     """Answer a get with a state: at once where it is in memory, else as what is to be streamed."""
-    about = _about_state("GetInstanceStateResponse", instance, checkpoint).SerializeToString()
+    about: bytes = _about_state("GetInstanceStateResponse", instance, checkpoint).SerializeToString()
     inner = bytes_field(_ID, checkpoint.encode())
     size = found.seal.size or 0
     if found.seal.size is not None:

@@ -10,10 +10,13 @@ from millpond.events import Event
 from millpond.progress.lines import Line, line
 from millpond.progress.words import count_text, error_text, listed, size_text
 
+NO_TOPOLOGY = "heron-ckptmgr"
+"""The ``job`` of an event about a client that has not said which topology it belongs to."""
+
 
 @frozen(kw_only=True)
 class HeronEvent(Event):
-    """Something that happened in a served checkpoint manager; ``job`` is the topology, empty where none is known."""
+    """Something that happened in a served checkpoint manager; ``job`` is the topology, and *peer* the client."""
 
     peer: str = ""
 

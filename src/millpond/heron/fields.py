@@ -1,8 +1,8 @@
 """
 Protobuf's wire format where a message is not parsed whole: one field after another, and tags and lengths. Pure.
 
-From the encoding that protobuf's documentation describes: a tag is a varint of field number and kind; kind 2 is a length
-and bytes. Groups (kinds 3 and 4) appear in none of Heron's messages and are refused.
+From the encoding that protobuf's documentation describes: a tag is a varint of field number and kind; kind 2 is a
+length and bytes. Groups (kinds 3 and 4) appear in none of Heron's messages and are refused.
 """
 
 from __future__ import annotations

@@ -62,11 +62,10 @@ class FolderStore(BlobStore):
         if isinstance(body, FileBody) and body.path.parent == self.scratch.folder:
             return body.path
         path = self.scratch.new_path()
-        with explained("write", path):
-            with path.open("xb") as file, body.open() as stream:
-                shutil.copyfileobj(stream, file, 1 << 20)
-                file.flush()
-                os.fsync(file.fileno())
+        with explained("write", path), path.open("xb") as file, body.open() as stream:
+            shutil.copyfileobj(stream, file, 1 << 20)
+            file.flush()
+            os.fsync(file.fileno())
         return path
 
     def _rename(self, spooled: Path, path: Path) -> None:
@@ -99,9 +98,7 @@ class FolderStore(BlobStore):
     def list(self, prefix: str, *, after: str = "") -> Iterator[BlobEntry]:
         """Give the files below *prefix*, sorted by key."""
         folder = prefix[: prefix.rfind("/") + 1]
-        found = [
-            entry for entry in self._walk(folder) if entry.key.startswith(prefix) and entry.key > after
-        ]
+        found = [entry for entry in self._walk(folder) if entry.key.startswith(prefix) and entry.key > after]
         return iter(sorted(found, key=lambda entry: entry.key))
 
     def _walk(self, folder: str) -> Iterator[BlobEntry]:

@@ -16,7 +16,18 @@ from google.protobuf.message import DecodeError
 
 from millpond.errors import FormatError
 
-__all__ = ["NOTOK", "OK", "PACKAGE", "DecodeError", "NotThatMessageError", "full_name", "message", "parse", "schema", "text"]
+__all__ = [
+    "NOTOK",
+    "OK",
+    "PACKAGE",
+    "DecodeError",
+    "NotThatMessageError",
+    "full_name",
+    "message",
+    "parse",
+    "schema",
+    "text",
+]
 
 PACKAGE = "heron.proto.ckptmgr"
 OK, NOTOK = 1, 2

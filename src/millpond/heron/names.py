@@ -1,5 +1,5 @@
 """
-Where a topology's state lies: Heron's own layout, ``<topology>/<checkpoint>/<component>/<index>``, with names made safe. Pure.
+Where a state lies: Heron's own layout, ``<topology>/<checkpoint>/<component>/<index>``, with safe names. Pure.
 
 A name that any file system and object store takes as it is stays as it is, so that Heron finds what we write. Any other
 one is written as ``%`` and its escaped form: no name leads out of its folder, and different names differ. What is not

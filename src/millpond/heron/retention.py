@@ -1,8 +1,8 @@
 """
 Which checkpoints go: by a clean, and by the number that a node keeps. Pure.
 
-A clean names the oldest id to keep. An id before it goes, unless it was written after it: then a clock went back, or the
-ids have lost a digit, and the newer state would be deleted for the older. It goes with the next clean that is later.
+A clean names the oldest id to keep. An id before it goes, unless it was written after it: then a clock went back, or
+the ids have lost a digit, and the newer state would be deleted for the older. A clean that is later removes it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ def cleaned_by(found: Mapping[str, int], oldest: str, order: Order, *, by_age_to
     """
     Give the ids that a clean removes, oldest first.
 
-    *found* is id to the time when it was last written; *oldest* is kept, and ``""`` removes nothing. Without *by_age_too*
-    the order of ids is all that counts, as with Heron.
+    *found* is id to the time when it was last written; *oldest* is kept, and ``""`` removes nothing. Without
+    *by_age_too* the order of ids is all that counts, as with Heron.
     """
     if not oldest:
         return []
@@ -40,4 +40,6 @@ def outnumbered(found: Mapping[str, int], whole: Collection[str], keep: int, ord
     if len(kept) < keep:
         return []
     limit = min(found[id] for id in kept)
-    return [id for id in sorted(found, key=order) if id not in kept and order(id) < order(kept[0]) and found[id] <= limit]
+    return [
+        id for id in sorted(found, key=order) if id not in kept and order(id) < order(kept[0]) and found[id] <= limit
+    ]

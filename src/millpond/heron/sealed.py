@@ -71,7 +71,7 @@ def seal(key: StateKey, state: bytes | None) -> bytes:
 
 
 def peek(first: bytes, last: bytes) -> Seal | None:
-    """Give what the first and the last ``SEAL_SIZE`` bytes of a file claim; None if it has no seal. Verifies nothing."""
+    """Give what the first and last ``SEAL_SIZE`` bytes of a file claim, unverified; None if it has no seal."""
     if not first.startswith(LEAD) or last[-SEAL_SIZE:-32] != _SEAL:
         return None
     tag = read_tag(first, len(LEAD))

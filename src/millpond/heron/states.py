@@ -1,10 +1,10 @@
-"""The states of all topologies in one object store: saved, fetched, cleaned. Every verb may block; any thread may call."""
+"""The states of all topologies in one object store: saved, fetched, cleaned. Verbs may block; any thread may call."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from attrs import field, frozen
@@ -277,5 +277,3 @@ class StateStore:
     def _check_cleaned(self, key: StateKey) -> None:
         if self._is_cleaned(key):
             raise CleanedCheckpointError(f"checkpoint {key.checkpoint!r} of {key.topology} has been cleaned")
-
-

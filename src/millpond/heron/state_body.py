@@ -1,8 +1,9 @@
 """
-The body of a save, taken apart while it arrives: the state to one side, the little that is left to the other. Pure.
+A body with a large state, taken apart while it arrives: the state to one side, the rest to the other. Pure.
 
-A body is parsed whole only where it is small. Of a large one nothing is held but the instance and the names; whoever
-feeds it gets the state's pieces back. Fields may come in any order and, as protobuf wants, the last state counts.
+A save, and the answer to a get, are parsed whole only where they are small. Of a large one nothing is held but the
+instance and the names; whoever feeds it gets the state's pieces back. Fields may come in any order, and the last state
+counts, as protobuf wants it.
 """
 
 from __future__ import annotations
@@ -17,9 +18,13 @@ from millpond.heron.fields import LONGEST_VARINT, VARINT, Tag, bytes_field, read
 from millpond.heron.messages import NotThatMessageError
 
 LARGEST_REST = 1 << 20
-"""What a save may hold beside its state."""
+"""What such a message may hold beside its state."""
 
-_CHECKPOINT, _STATE = 2, 2
+SAVE, GOT = "SaveInstanceStateRequest", "GetInstanceStateResponse"
+_CHECKPOINTS = {SAVE: 2, GOT: 4}
+"""The number of the field that the checkpoint is in."""
+
+_STATE = 2
 
 
 @frozen
@@ -47,11 +52,12 @@ class _Level:
     kept: bytearray
 
 
-class SaveBody:
-    """Takes the pieces of one body of *size* bytes, in order."""
+class StateBody:
+    """Takes the pieces of one body of *size* bytes, in order; *name* is SAVE or GOT."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, name: str = SAVE) -> None:
         """Begin."""
+        self._name, self._checkpoint = name, _CHECKPOINTS[name]
         self._outer = _Level(size, bytearray())
         self._inner: _Level | None = None
         self._waiting = bytearray()
@@ -64,7 +70,7 @@ class SaveBody:
         Give what *data* says of the state.
 
         Raises:
-            NotThatMessageError: It is no save, or one that holds too much beside its state.
+            NotThatMessageError: It is no such message, or holds too much beside its state.
         """
         view = memoryview(data)
         if self._waiting:
@@ -80,17 +86,17 @@ class SaveBody:
                 return
             at += took
 
-    def request(self) -> Any:
+    def message(self) -> Any:
         """
-        Give the whole request but its state, once all was fed.
+        Give the whole message but its state, once all was fed.
 
         Raises:
             NotThatMessageError: It is none.
         """
         if self._outer.left or self._inner is not None or self._waiting:
-            raise NotThatMessageError("a save ends within a field")
+            raise NotThatMessageError("a message ends within a field")
         rest = bytes(self._outer.kept) + bytes(self._checkpoints)
-        return messages.parse("SaveInstanceStateRequest", rest)
+        return messages.parse(self._name, rest)
 
     @property
     def _level(self) -> _Level:
@@ -121,8 +127,8 @@ class SaveBody:
             self._keep(view[: number[1]])
             return number[1], None
         if tag.end + tag.size > self._level.left:
-            raise NotThatMessageError("a field of a save is longer than its message")
-        if self._inner is None and tag.number == _CHECKPOINT:
+            raise NotThatMessageError("a field of a message is longer than its message")
+        if self._inner is None and tag.number == self._checkpoint:
             self._pass(tag.end)
             self._inner = _Level(tag.size, bytearray())
             self._end_inner()
@@ -138,7 +144,7 @@ class SaveBody:
     def _keep(self, piece: memoryview) -> None:
         level = self._level
         if len(self._outer.kept) + len(self._checkpoints) + len(level.kept) + len(piece) > LARGEST_REST:
-            raise NotThatMessageError(f"a save holds more than {LARGEST_REST:,} bytes beside its state")
+            raise NotThatMessageError(f"a {self._name} holds more than {LARGEST_REST:,} bytes beside its state")
         level.kept += piece
         self._pass(len(piece))
 
@@ -148,10 +154,10 @@ class SaveBody:
         if self._inner is not None:
             self._inner.left -= size
         if self._level.left < 0:
-            raise NotThatMessageError("a field of a save is longer than its message")
+            raise NotThatMessageError("a field of a message is longer than its message")
         self._end_inner()
 
     def _end_inner(self) -> None:
         if self._inner is not None and not self._inner.left and not self._copy_left and not self._state_left:
-            self._checkpoints += bytes_field(_CHECKPOINT, bytes(self._inner.kept))
+            self._checkpoints += bytes_field(self._checkpoint, bytes(self._inner.kept))
             self._inner = None

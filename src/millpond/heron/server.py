@@ -1,0 +1,238 @@
+"""The server: connections of all clients, their requests done on bounded threads, and what they may hold counted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any
+
+from attrs import evolve
+
+from millpond.errors import ConfigError
+from millpond.events import Event
+from millpond.heron.answers import Answer
+from millpond.heron.budget import Budget
+from millpond.heron.connection import Connection
+from millpond.heron.handler import Handler, Work
+from millpond.heron.inflow import Inflow, Spooling
+from millpond.heron.keyed import KeyedWork
+from millpond.heron.names import StateKey
+from millpond.heron.registry import Registry
+from millpond.heron.settings import ServerSettings, TlsSettings
+from millpond.heron.states import StateStore
+from millpond.heron.sweeping import sweep
+from millpond.lanes import Workers
+
+log = logging.getLogger("millpond")
+
+_BACKLOG = 1024
+_BUFFER = 256 << 10
+_LAST_ANSWERS_S = 2.0
+
+
+def ignore(_event: Event) -> None:
+    """Tell nobody."""
+
+
+class HeronServer:
+    """
+    Serves *states* by Heron's protocol. Made, started and stopped on one loop, which :meth:`start` takes.
+
+    Attributes:
+        port: Where it listens, once it was started.
+    """
+
+    def __init__(self, states: StateStore, settings: ServerSettings, tell: Callable[[Event], None] = ignore) -> None:
+        """Keep what is given; *tell* must be quick and raise nothing. The caller closes *states*' store."""
+        self.states, self.settings, self.tell = states, settings, tell
+        self.registry = Registry(settings.topologies, settings.strict)
+        self.budget = Budget(settings.memory)
+        self.connections: set[Connection] = set()
+        self.handler = Handler(states, settings, self.registry, tell, self.later)
+        self.buffer = memoryview(bytearray(max(_BUFFER, settings.read_size)))
+        self.small_buffer = self.buffer[: settings.read_size]
+        self.port = 0
+        self._empty = asyncio.Event()
+        self.loop: asyncio.AbstractEventLoop
+        self._workers: Workers
+        self._work: KeyedWork
+        self._server: asyncio.Server | None = None
+        self._sweeper: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """
+        Listen.
+
+        Raises:
+            OSError: The address is taken, or not ours.
+        """
+        self.loop = asyncio.get_running_loop()
+        context = None if self.settings.tls is None else tls_context(self.settings.tls)
+        self._workers = Workers("heron", self.settings.threads)
+        self._work = KeyedWork(self._workers, self.loop)
+        timeouts: Any = {} if context is None else {"ssl_handshake_timeout": self.settings.packet_timeout}
+        self._server = await self.loop.create_server(
+            lambda: Connection(self), self.settings.host, self.settings.port, ssl=context, backlog=_BACKLOG, **timeouts
+        )
+        self.port = self._server.sockets[0].getsockname()[1]
+        self._sweeper = self.loop.create_task(sweep(self))
+
+    async def stop(self) -> None:
+        """Let what is at work end, for a while; then close everything. Idempotent."""
+        if self._server is None:
+            return
+        server, self._server = self._server, None
+        server.close()
+        deadline = self.loop.time() + self.settings.stop_timeout
+        for connection in list(self.connections):
+            connection.stop("stopping")
+        await self._wait(self._work.idle, deadline)
+        for connection in list(self.connections):
+            connection.transport.close()
+        if self.connections:
+            self._empty.clear()
+            await self._wait(self._empty, min(deadline, self.loop.time() + _LAST_ANSWERS_S))
+        for connection in list(self.connections):
+            connection.transport.abort()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        await asyncio.to_thread(self._workers.close, max(0.0, deadline - self.loop.time()))
+        await asyncio.sleep(0)
+
+    async def _wait(self, event: asyncio.Event, deadline: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(event.wait(), max(0.0, deadline - self.loop.time()))
+
+    # What connections ask
+
+    def admit(self, connection: Connection, address: str) -> str:
+        """Take *connection* in; or say why not."""
+        if self._server is None:
+            return "the server stops"
+        if not self.settings.admits(address):
+            return "its address is not on the allow-list"
+        if refusal := self._refuse_certificate(connection):
+            return refusal
+        if len(self.connections) >= self.settings.max_connections:
+            return f"there are {len(self.connections):,} connections, which is the limit"
+        self.connections.add(connection)
+        return ""
+
+    def _refuse_certificate(self, connection: Connection) -> str:
+        wanted = self.settings.tls.client_names if self.settings.tls is not None else frozenset()
+        if not wanted:
+            return ""
+        names = names_in(connection.transport.get_extra_info("peercert") or {})
+        return "" if names & wanted else f"its certificate names {', '.join(sorted(names)) or 'nobody'}"
+
+    def gone(self, connection: Connection) -> str:
+        """Forget *connection*, and give the topology that it spoke for."""
+        if connection not in self.connections:
+            return ""
+        topology = self.registry.topology_of(connection) or ""
+        self.connections.discard(connection)
+        if not self.connections:
+            self._empty.set()
+        self.registry.closed(connection)
+        return topology
+
+    def evict(self, connection: Connection) -> None:
+        """Close the connection whose place another one took."""
+        connection.drop("another connection registered in its place")
+
+    def can_do_at_once(self, work: Work) -> bool:
+        """Tell whether *work* needs no other thread: the store never waits, and nothing else is at work on its key."""
+        return self.states.instant and work.immediate and not self._work.is_busy(work.key)
+
+    def do(self, connection: Connection, work: Work, finish: Callable[[Answer], None]) -> None:
+        """Do *work* on another thread, and call *finish* with its answer on the loop."""
+
+        def done(ended: Future[Answer]) -> None:
+            error = ended.exception()
+            if error is None:
+                finish(ended.result())
+            else:
+                finish(self.handler.failed(connection, work, error, connection.peer))
+
+        self._work.submit(work.key, work.run, done)
+
+    def submit(self, run: Callable[[], Any]) -> Future[Any]:
+        """Do *run* on another thread."""
+        return self._workers.submit(run)
+
+    def later(self, run: Callable[[], object]) -> object:
+        """Do *run* on another thread, if there still is one; nobody waits for it."""
+        return self._workers.call_later(lambda: _quietly(run))
+
+    def new_spooling(self, written: Callable[[Spooling, int], None]) -> Spooling:
+        """Give what takes a large state to the disk."""
+        return Spooling(self.states.scratch, self._workers.lane(), written)
+
+    def large_save(self, connection: Connection, inflow: Inflow) -> Work | bytes:
+        """Say what becomes of a large save all of which has arrived; NotThatMessageError where it is none."""
+        request = inflow.request()
+        reqid, spooling = inflow.head.reqid, inflow.spooling
+        if spooling is None:
+            limit = self.settings.max_packet
+            reason = f"a packet of {inflow.head.total - 4:,} bytes is over the limit of {limit:,}"
+            return self.handler.refuse_save(reqid, request, reason)
+        if not spooling.has_state:
+            return self.handler.save_spilled(connection, reqid, request, connection.peer)
+
+        def store(key: StateKey, plan: Any) -> int | None:
+            return self.states.save_spooled(key, spooling.take(), plan).size
+
+        return evolve(self.handler.save(connection, reqid, request, store, connection.peer), immediate=False)
+
+    def when_written(self, spooling: Spooling, then: Callable[[], None]) -> None:
+        """Call *then* on the loop once all that was fed to *spooling* is written."""
+
+        def tell(_: object) -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                self.loop.call_soon_threadsafe(then)
+
+        spooling.lane.submit(lambda: None).add_done_callback(tell)
+
+    def gauges(self) -> dict[str, float]:
+        """Give what holds right now, for metrics."""
+        return {
+            "open_connections": len(self.connections),
+            "held_bytes": self.budget.held,
+            "requests_at_work": self._work.running,
+        }
+
+
+def _quietly(run: Callable[[], object]) -> None:
+    try:
+        run()
+    except Exception:  # nobody waits for it, and a thread may not end by it
+        log.exception("a piece of work that nobody waits for failed")
+
+
+def tls_context(settings: TlsSettings) -> ssl.SSLContext:
+    """
+    Make the context of a server.
+
+    Raises:
+        ConfigError: A file is missing, or is not what it should be.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(settings.certificate, settings.key)
+        if settings.client_ca is not None:
+            context.load_verify_locations(settings.client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"the TLS files cannot be used: {error}") from None
+    return context
+
+
+def names_in(certificate: Any) -> set[str]:
+    """Give the names that a client's certificate was made for."""
+    names = {value for kind, value in certificate.get("subjectAltName", ()) if kind in ("DNS", "URI", "email")}
+    names |= {value for part in certificate.get("subject", ()) for kind, value in part if kind == "commonName"}
+    return names
