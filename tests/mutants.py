@@ -9,8 +9,9 @@ from typing import Any
 from attrs import frozen
 
 from millpond.spi import StoreSpec
-from millpond.testing import BackendSuite, BlobSuite, CheckpointsSuite, EngineSuite, FolderDoor, Suite
+from millpond.testing import BackendSuite, BlobSuite, CheckpointsSuite, EngineSuite, FolderDoor, LogSuite, Suite
 from millpond.testing.kit.bench import Profile
+from millpond.testing.memory_log import MemoryPlace
 
 
 @frozen
@@ -76,9 +77,10 @@ def all_mutants() -> list[Mutant]:
     import mutants_backends
     import mutants_blobs
     import mutants_engines
+    import mutants_logs
     import mutants_managers
 
-    assert mutants_backends and mutants_blobs and mutants_engines and mutants_managers
+    assert mutants_backends and mutants_blobs and mutants_engines and mutants_logs and mutants_managers
     return mutants.FOUND
 
 
@@ -111,6 +113,27 @@ class BlobMutants(_Own, BlobSuite):
 
     def make(self, folder: Path) -> Any:
         return self.made.setdefault(folder, self.cls())
+
+
+class LogMutants(_Own, LogSuite):
+    shared = False
+
+    def __init__(self, cls: type) -> None:
+        super().__init__(cls)
+        self.places: dict[Path, MemoryPlace] = {}
+
+    def make(self, folder: Path) -> Any:
+        return self.cls(self.places.setdefault(folder, MemoryPlace()))
+
+    def compact(self, log: Any, topic: str, partition: int) -> None:
+        held = log.place.topics[topic].partitions[partition]
+        if getattr(log, "oldest", False):
+            held.records.reverse()
+        held.compact()
+        held.records.sort(key=lambda record: record.offset)
+
+    def cut(self, log: Any, topic: str, partition: int, before: int) -> None:
+        log.place.topics[topic].partitions[partition].cut(before)
 
 
 def without_last(items: Iterator[Any]) -> Iterator[Any]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,6 +14,7 @@ import pytest
 from millpond.testing import Level, Outcome, Profile, Report, Result, Suite, check_table
 from millpond.testing.kit import running
 from millpond.testing.kit.bench import Bench
+from millpond.testing.kit.child import ChildRecipe
 from millpond.testing.kit.contract import BrokenContractError, Cases, NotShownError, expect, expect_equal, expect_error
 from millpond.testing.kit.watching import watched_io
 
@@ -217,3 +221,94 @@ def test_a_stale_table_is_an_error_or_written(tmp_path: Path, monkeypatch: pytes
     page.write_text("nothing\n")
     with pytest.raises(AssertionError, match="no place for the table of toy"):
         check_table(page, REPORT)
+
+
+CHILD_SUITE = """
+from pathlib import Path
+
+
+class Any:
+    def features(self, folder):
+        return {}
+
+
+def sleep(suite, folder):
+    from millpond.testing.kit.child import answer, await_word
+    answer("asleep")
+    await_word()
+
+
+def count(suite, folder, number):
+    return number * 2
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ChildRecipe:
+    """Give the recipe of a suite in a file, whose module has functions for children too."""
+    (tmp_path / "suite_of_children.py").write_text(CHILD_SUITE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return ChildRecipe({"file": str(tmp_path / "suite_of_children.py"), "class": "Any"}, tmp_path)
+
+
+def test_children_answer_in_their_order(recipe: ChildRecipe):
+    """Each child gets its own arguments, and gives what its function gives."""
+    assert [2, 4, 6] == recipe.ask_all("suite_of_children:count", *({"number": number} for number in (1, 2, 3)))
+
+
+def test_no_child_outlives_its_case(recipe: ChildRecipe):
+    """However a block with children ends, they have ended; also those that would sleep for ever."""
+    with pytest.raises(KeyError), recipe.running("suite_of_children:sleep", {}, {}) as children:
+        assert ["asleep", "asleep"] == [child.hear() for child in children]
+        raise KeyError("the case fails")
+
+    for child in children:
+        assert child.status is not None
+        with pytest.raises(ProcessLookupError):
+            os.kill(child.pid, 0)
+
+
+def test_children_that_began_end_when_one_cannot(recipe: ChildRecipe, monkeypatch: pytest.MonkeyPatch):
+    """A child that cannot be started ends those that were."""
+    began: list[subprocess.Popen[bytes]] = []
+    start = subprocess.Popen
+
+    def second_fails(*arguments, **named):
+        if began:
+            raise BlockingIOError("no more processes")
+        began.append(start(*arguments, **named))
+        return began[0]
+
+    monkeypatch.setattr(subprocess, "Popen", second_fails)
+    with pytest.raises(BlockingIOError), recipe.running("suite_of_children:sleep", {}, {}):
+        pass
+
+    assert began[0].returncode is not None
+
+
+def test_a_child_ends_with_its_parent(recipe: ChildRecipe):
+    """A child that waits for a word ends when nobody is left who could send one."""
+    script = (
+        "import sys; from pathlib import Path; from millpond.testing.kit.child import ChildRecipe\n"
+        f"recipe = ChildRecipe({recipe.suite!r}, Path({str(recipe.folder)!r}))\n"
+        "with recipe.running('suite_of_children:sleep', {}) as (child,):\n"
+        "    child.hear(); print(child.pid, flush=True)\n"
+        "    import os; os.kill(os.getpid(), 9)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(recipe.folder), *filter(None, sys.path)])}
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False)
+    pid = int(ended.stdout)
+
+    assert -9 == ended.returncode
+    assert await_end(pid), f"the child {pid} lives on"
+
+
+def await_end(pid: int) -> bool:
+    """Wait until the process *pid*, which is not ours, has ended."""
+    pause = threading.Event()
+    for _ in range(1000):
+        status = Path(f"/proc/{pid}/stat")
+        if not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "Z":
+            return True
+        pause.wait(0.01)
+    return False

@@ -32,7 +32,7 @@ def test_the_kit_finds_it(mutant: Mutant, tmp_path: Path):
 def test_there_are_enough():
     """There are mutants of every role, at least twenty-five in all, and each has a name of its own."""
     assert 25 <= len(MUTANTS) == len({mutant.name for mutant in MUTANTS})
-    assert {"backend", "checkpoints", "engine", "blob"} == {mutant.suite().kind for mutant in MUTANTS}
+    assert {"backend", "checkpoints", "engine", "blob", "log"} == {mutant.suite().kind for mutant in MUTANTS}
 
 
 def test_the_table_in_the_docs_is_fresh():

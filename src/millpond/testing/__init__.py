@@ -6,6 +6,7 @@ from millpond.testing.kit.blob_suite import BlobSuite
 from millpond.testing.kit.contract import Level
 from millpond.testing.kit.door import FolderDoor, SideDoor
 from millpond.testing.kit.engine_suite import EngineSuite
+from millpond.testing.kit.log_suite import LogSuite
 from millpond.testing.kit.manager_suite import CheckpointsSuite
 from millpond.testing.kit.report import Outcome, Report, Result
 from millpond.testing.kit.suite import Suite
@@ -18,6 +19,7 @@ __all__ = [
     "EngineSuite",
     "FolderDoor",
     "Level",
+    "LogSuite",
     "Outcome",
     "Profile",
     "Report",

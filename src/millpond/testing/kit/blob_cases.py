@@ -10,7 +10,6 @@ from millpond.blob.store import BlobCapabilities, BlobStore, BytesBody, FileBody
 from millpond.errors import StateNotFoundError
 from millpond.testing.kit.bench import at_once, on_worker
 from millpond.testing.kit.blob_bench import BlobBench, FailingBody, noise
-from millpond.testing.kit.child import answer_of
 from millpond.testing.kit.contract import Cases, Level, expect, expect_equal, expect_error
 
 cases: Cases[BlobBench] = Cases()
@@ -100,9 +99,8 @@ def _putting(store: BlobStore, key: str, body: bytes, start: Barrier) -> Callabl
 def put_one_winner_of_processes(bench: BlobBench) -> None:
     """Let three children put the same keys as fast as they can."""
     recipe = bench.other_process()
-    function, told = "millpond.testing.kit.blob_child:put_all", {"job": bench.job, "rounds": 20}
-    children = [recipe.start(function, me=number, **told) for number in range(3)]
-    answers = [answer_of(child) for child in children]
+    told = [{"job": bench.job, "rounds": 20, "me": number} for number in range(3)]
+    answers = recipe.ask_all("millpond.testing.kit.blob_child:put_all", *told)
     for number in range(20):
         winners = [me for me, won in enumerate(answers) if won[number]]
         expect_equal(1, len(winners), f"how many processes made the object {number}")

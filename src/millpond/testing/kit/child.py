@@ -1,8 +1,8 @@
 """
 Cases that need another process: it makes the suite again, does one thing, and dies or answers.
 
-The child reads one JSON object from its standard input: how to make the suite, the function to call, and its arguments.
-It prints what the function gives as JSON.
+The child reads a line of JSON from its standard input: how to make the suite, the function to call, and its arguments.
+It prints what the function gives as JSON. Whatever becomes of the case, its children end with it.
 """
 
 from __future__ import annotations
@@ -11,8 +11,12 @@ import importlib
 import importlib.util
 import json
 import os
+import select
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -39,55 +43,128 @@ class ChildRecipe:
     suite: dict[str, str]
     folder: Path
 
-    def start(self, function: str, **arguments: object) -> subprocess.Popen[bytes]:
-        """Start a child that calls ``module:function`` of the kit with the suite, the folder and *arguments*."""
+    @contextmanager
+    def running(self, function: str, *arguments: Mapping[str, object]) -> Iterator[list[Child]]:
+        """
+        Run a child for each of *arguments* until the block ends: each calls ``module:function`` of the kit with the
+        suite, the folder and its arguments. However the block ends, no child outlives it.
+        """
+        with ExitStack() as stack:
+            yield [stack.enter_context(self._running(function, each)) for each in arguments]
+
+    @contextmanager
+    def _running(self, function: str, arguments: Mapping[str, object]) -> Iterator[Child]:
         told = {"suite": self.suite, "folder": str(self.folder), "function": function, "arguments": arguments}
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        child = subprocess.Popen(  # noqa: S603 - our own interpreter, our own code
+        process = subprocess.Popen(  # noqa: S603 - our own interpreter, our own code
             [sys.executable, "-c", _CODE],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=environment,
         )
-        stdin = cast(Any, child.stdin)
-        stdin.write(json.dumps(told).encode())
-        stdin.close()
-        child.stdin = None
-        return child
+        child = Child(process)
+        try:
+            child.tell(told)
+            yield child
+        finally:
+            child.end()
 
     def ask(self, function: str, *, killed: bool = False, **arguments: object) -> Any:
-        """Start a child, wait for it, and give its answer; with *killed* it has to die by its own hand."""
-        return answer_of(self.start(function, **arguments), killed=killed)
+        """Run a child, and give its answer; with *killed* it has to die by its own hand."""
+        with self.running(function, arguments) as (child,):
+            return child.answer(killed=killed)
+
+    def ask_all(self, function: str, *arguments: Mapping[str, object]) -> list[Any]:
+        """Run a child for each of *arguments*, all at once, and give their answers."""
+        with self.running(function, *arguments) as children:
+            return [child.answer() for child in children]
 
 
-def answer_of(child: subprocess.Popen[bytes], *, killed: bool = False) -> Any:
-    """
-    Give what *child* printed as its last line; with *killed* it has to have died by its own hand.
+@frozen(eq=False)
+class Child:
+    """A child process that works for a case. One thread."""
 
-    Raises:
-        NotShownError: The suite cannot be made in a process of its own.
-        TransientError: It did not end in time, or failed.
-    """
-    try:
-        out, err = child.communicate(timeout=_DEADLINE_S)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.communicate()
-        raise TransientError(f"a child process did not end within {_DEADLINE_S:g} s") from None
-    if child.returncode == _CANNOT_BEGIN:
-        raise NotShownError("the suite cannot be made in a process of its own")
-    if (child.returncode != -9) if killed else (child.returncode != 0):
-        said = err.decode(errors="replace")
-        error = TransientError(f"a child process ended with {child.returncode}: {(said.splitlines() or [''])[-1]}")
-        error.add_note(said[-4000:])
-        raise error
-    return json.loads(out.splitlines()[-1])
+    _process: subprocess.Popen[bytes]
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    @property
+    def status(self) -> int | None:
+        """How it ended; None while it lives."""
+        return self._process.poll()
+
+    def tell(self, value: object) -> None:
+        """Send a line that it can wait for; one that has ended hears nothing."""
+        stdin = cast(Any, self._process.stdin)
+        with suppress(BrokenPipeError):
+            stdin.write(json.dumps(value).encode() + b"\n")
+            stdin.flush()
+
+    def hear(self) -> Any:
+        """
+        Give the next line that it prints, and print no other before it is told something.
+
+        Raises:
+            NotShownError, TransientError: As for ``answer``.
+        """
+        stdout = cast(Any, self._process.stdout)
+        if not select.select([stdout], [], [], _DEADLINE_S)[0]:
+            raise TransientError(f"a child process said nothing within {_DEADLINE_S:g} s")
+        if line := stdout.readline():
+            return json.loads(line)
+        self.answer()
+        raise TransientError("a child process ended before it said anything")
+
+    def answer(self, *, killed: bool = False) -> Any:
+        """
+        Wait for its end, and give what it printed as its last line; with *killed* it has to have died by its own hand.
+
+        Raises:
+            NotShownError: The suite cannot be made in a process of its own.
+            TransientError: It did not end in time, or failed.
+        """
+        process = self._process
+        try:
+            out, err = process.communicate(timeout=_DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            raise TransientError(f"a child process did not end within {_DEADLINE_S:g} s") from None
+        if process.returncode == _CANNOT_BEGIN:
+            raise NotShownError("the suite cannot be made in a process of its own")
+        if (process.returncode != -signal.SIGKILL) if killed else (process.returncode != 0):
+            said = err.decode(errors="replace")
+            error = TransientError(
+                f"a child process ended with {process.returncode}: {(said.splitlines() or [''])[-1]}"
+            )
+            error.add_note(said[-4000:])
+            raise error
+        if not out:
+            raise TransientError("a child process ended without an answer")
+        return json.loads(out.splitlines()[-1])
+
+    def end(self) -> None:
+        """Kill it if it lives, and close its pipes."""
+        process = self._process
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe is not None:
+                with suppress(BrokenPipeError):
+                    pipe.close()
 
 
 def answer(value: object) -> None:
     """Print the answer of this child."""
     print(json.dumps(value), flush=True)  # noqa: T201 - it is what the parent reads
+
+
+def await_word() -> None:
+    """Wait until the parent tells this child something; end if it never will."""
+    if not sys.stdin.readline():
+        sys.exit(1)
 
 
 def make_suite(recipe: dict[str, str]) -> Any:
@@ -115,7 +192,7 @@ def _named(reference: str) -> Any:
 
 def main() -> None:
     """Do what standard input says."""
-    told = json.load(sys.stdin)
+    told = json.loads(sys.stdin.readline())
     try:
         suite = make_suite(told["suite"])
         suite.features(Path(told["folder"]) / "kept")

@@ -10,7 +10,6 @@ from millpond.checkpoint import Checkpoint, Claim
 from millpond.errors import FencedError, TransientError
 from millpond.spi import CheckpointManager
 from millpond.testing.kit.bench import at_once
-from millpond.testing.kit.child import answer_of
 from millpond.testing.kit.contract import Cases, Level, expect, expect_equal
 from millpond.testing.kit.manager_bench import TASK, ManagerBench
 
@@ -114,9 +113,8 @@ def reads(bench: ManagerBench) -> None:
        level=Level.FULL, needs=("durable", "history", "fencing"))  # fmt: skip
 def processes(bench: ManagerBench) -> None:
     """Let two children claim and write in turns as fast as they can; compare what they say with what is there."""
-    recipe = bench.other_process()
-    children = [recipe.start("millpond.testing.kit.manager_child:contend", job=bench.job, rounds=15) for _ in range(2)]
-    answers = [answer_of(child) for child in children]
+    told = {"job": bench.job, "rounds": 15}
+    answers = bench.other_process().ask_all("millpond.testing.kit.manager_child:contend", told, told)
     said = sorted(id for each in answers for id in each["written"])
     there = sorted(str(id) for id in bench.first.ids(TASK))
     expect_equal(said, there, "the ids that two processes say they wrote, and those that are there")

@@ -21,11 +21,13 @@ from millpond.blob.store import BlobStore
 from millpond.config.mistakes import Vocabulary, mistakes_in
 from millpond.config.structure import structure
 from millpond.errors import ConfigError, PluginError
+from millpond.log import Log
 from millpond.spi import CheckpointManager, JobContext, StateBackendFactory, StoreEngine, StoreSpec, VersionPolicy
 from millpond.testing.kit.backend_suite import BackendSuite
 from millpond.testing.kit.blob_suite import BlobSuite
 from millpond.testing.kit.door import FolderDoor
 from millpond.testing.kit.engine_suite import EngineSuite
+from millpond.testing.kit.log_suite import LogSuite
 from millpond.testing.kit.manager_suite import CheckpointsSuite
 from millpond.testing.kit.suite import Suite
 
@@ -42,9 +44,9 @@ def suite_of(name: str, kind: str | None = None, table: Mapping[str, object] | N
     Give the suite that tries the plugin *name* with the settings *table*.
 
     Args:
-        name: A plugin's name, ``module:Class``, or a suite's class by ``module:Class``; for a blob store
+        name: A plugin's name, ``module:Class``, or a suite's class by ``module:Class``; for a blob store and for a log
             ``module:callable``, which is given a folder.
-        kind: ``backend``, ``checkpoints``, ``engine`` or ``blob``; None: the first of three that has the name.
+        kind: ``backend``, ``checkpoints``, ``engine``, ``blob`` or ``log``; None: the first of three that has the name.
 
     Raises:
         PluginError: There is no such plugin, or it is broken.
@@ -81,7 +83,7 @@ def _kind_of(found: object) -> str:
         for kind, role in roles.items():
             if issubclass(found, role):
                 return kind
-    return "blob"
+    return "log" if isinstance(found, type) and issubclass(found, Log) else "blob"
 
 
 class _Named:
@@ -163,9 +165,19 @@ class _NamedBlob(_Named, BlobSuite):
         return function(folder)
 
 
+class _NamedLog(_Named, LogSuite):
+    def make(self, folder: Path) -> Log:
+        function = cast("Callable[[Path], Log]", _referenced(self.name))
+        return function(folder)
+
+    def side_door(self, folder: Path) -> FolderDoor:
+        return FolderDoor(folder)
+
+
 _SUITES: Mapping[str, Callable[[str, dict[str, object]], Suite[Any]]] = {
     "backend": _NamedBackend,
     "checkpoints": _NamedCheckpoints,
     "engine": _NamedEngine,
     "blob": _NamedBlob,
+    "log": _NamedLog,
 }

@@ -61,7 +61,7 @@ class Report:
 
     Attributes:
         name: The plugin's name.
-        kind: Its role: ``backend``, ``checkpoints``, ``engine`` or ``blob``.
+        kind: Its role: ``backend``, ``checkpoints``, ``engine``, ``blob`` or ``log``.
         features: What it declares.
         results: One for each case, in order.
         tried: The level whose cases were tried.

@@ -142,7 +142,7 @@ def fork(work: Callable[[Say], None], others: Sequence[int] = ()) -> Child:
         return Child(pid, read)
     code = 1
     try:
-        _die_with_the_parent()
+        die_with_the_parent()
         os.close(read)
         for descriptor in others:
             os.close(descriptor)
@@ -151,8 +151,8 @@ def fork(work: Callable[[Say], None], others: Sequence[int] = ()) -> Child:
         os._exit(code)
 
 
-def _die_with_the_parent() -> None:
-    """Ask Linux to kill this process when its parent ends: one that sleeps would stay for ever."""
+def die_with_the_parent() -> None:
+    """Ask Linux to kill this process when its parent ends: one that sleeps, or lost its tracer, would stay for ever."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 

@@ -26,7 +26,7 @@ from attrs import define, field, frozen
 from millpond.errors import ConfigError, TransientError
 from millpond.testing.lab.disk import Disk, Kept, tree
 from millpond.testing.lab.flips import look
-from millpond.testing.lab.forks import fork
+from millpond.testing.lab.forks import die_with_the_parent, fork
 from millpond.testing.lab.life import live
 from millpond.testing.lab.places import Place
 from millpond.testing.lab.story import Life, Story
@@ -146,6 +146,7 @@ def job_command(place: Place, story: Story, root: Path, records: int, *, syncs: 
 
 def job() -> None:
     """Run the job of ``sys.argv[1]``; what it says goes to standard output, and so into the trace."""
+    die_with_the_parent()
     told = json.loads(sys.argv[1])
     if not told["syncs"]:
         os.fsync = lambda fd: None
