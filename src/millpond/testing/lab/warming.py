@@ -43,16 +43,15 @@ def warm(place: Place) -> None:
 
 def _read_the_sdks_models() -> None:
     """Let every client of the SDK share what one has read here: it is a third of a second for each otherwise."""
-    import boto3
-    from botocore.loaders import Loader
-
+    sdk: Any = importlib.import_module("boto3")
+    loader: Any = importlib.import_module("botocore.loaders").Loader
     shared: dict[Any, Any] = {}
-    begin = Loader.__init__
+    begin = loader.__init__
 
     def begin_shared(self: Any, *arguments: Any, **named: Any) -> None:
         begin(self, *arguments, **named)
         self._cache = shared
 
-    Loader.__init__ = begin_shared
+    loader.__init__ = begin_shared
     nobody = {"aws_access_key_id": "nobody", "aws_secret_access_key": "none"}
-    boto3.session.Session().client("s3", region_name="us-east-1", **nobody).close()
+    sdk.session.Session().client("s3", region_name="us-east-1", **nobody).close()
