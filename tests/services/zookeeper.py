@@ -56,11 +56,13 @@ class Server:
         folder: Its configuration, data and log.
         port: Where clients reach it.
         memory: The most that Java's heap may take.
+        secure_port: Where clients reach it with TLS, if it was asked for.
     """
 
     folder: Path
     port: int
     memory: str = "128m"
+    secure_port: int | None = None
     _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
     @property
@@ -158,10 +160,18 @@ class Ensemble:
 
 
 @contextmanager
-def serve(root: Path, count: int = 1, **more: object) -> Iterator[Ensemble]:
-    """Serve a new, empty ensemble of *count* servers out of *root*, with *more* settings, until the block ends."""
+def serve(root: Path, count: int = 1, *, secure: bool = False, **more: object) -> Iterator[Ensemble]:
+    """
+    Serve a new, empty ensemble of *count* servers out of *root*, with *more* settings, until the block ends.
+
+    *secure* gives each a port for TLS as well; the settings then have to say which certificate.
+    """
     folders = [root.absolute() / str(number) for number in range(1, count + 1)]
     ensemble = Ensemble([_configured(folder, free_port(), more) for folder in folders])
+    for server in ensemble.servers if secure else ():
+        server.secure_port = free_port()
+        with (server.folder / "zoo.cfg").open("a") as settings:
+            settings.write(f"secureClientPort={server.secure_port}\nsecureClientPortAddress=127.0.0.1\n")
     if count > 1:
         _introduce(ensemble.servers)
     with ExitStack() as stack:

@@ -147,7 +147,11 @@ class Connection:
         return list(self.read(send, doing, until))
 
     def ensure(self, path: str, doing: str, until: float | None = None) -> None:
-        """Make a node and all above it, where they are missing."""
+        """Make a node and all above it, where they are missing. Those above the root are everybody's to build on."""
+        above = self.settings.root.rpartition("/")[0]
+        if above:
+            shared = permissions(self.settings.rules_above())
+            self.read(lambda client: client.ensure_path_async(above, acl=shared), doing, until)
         self.read(lambda client: client.ensure_path_async(path), doing, until)
 
     # The session

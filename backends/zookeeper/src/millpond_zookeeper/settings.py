@@ -134,6 +134,10 @@ class ZooKeeperSettings:
         given = [(match[1], match[2], match[3]) for match in found if match is not None]
         return given or [("auth", "", "cdrwa") if self.user else ("world", "anyone", "cdrwa")]
 
+    def rules_above(self) -> list[tuple[str, str, str]]:
+        """Give the ACL of new nodes above the root: others may have roots beside ours."""
+        return [("auth", "", "cdrwa"), ("world", "anyone", "cr")] if self.user else [("world", "anyone", "cdrwa")]
+
 
 @frozen(kw_only=True)
 class ZooKeeperCheckpointsConfig(ZooKeeperSettings):
