@@ -6,6 +6,7 @@ import gc
 import logging
 import shutil
 import subprocess
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,10 @@ from millpond.errors import ConfigError, TransientError
 from millpond.spi import Secret, VersionPolicy
 from millpond_zookeeper import ZooKeeperCheckpoints, ZooKeeperCheckpointsConfig, ZooKeeperSettings
 
+# kazoo leaves a socket whose handshake failed to the garbage collector.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Exception ignored in. <ssl:pytest.PytestUnraisableExceptionWarning", "ignore:unclosed <ssl:ResourceWarning"
+)
 PASSWORD = "pass:wörd-k9"  # a colon is fine in a password
 
 
@@ -159,7 +164,7 @@ def test_a_job_of_another_id_or_name_is_a_stranger(hosts, root):
 
 
 @pytest.fixture
-def certificates(tmp_path: Path) -> Path:
+def certificates(tmp_path: Path) -> Iterator[Path]:
     """A key and a certificate for 127.0.0.1, signed by itself."""
     if shutil.which("openssl") is None:
         pytest.skip("openssl is not there: install it")
@@ -169,11 +174,10 @@ def certificates(tmp_path: Path) -> Path:
     subprocess.run([*command, *names, *files], check=True, capture_output=True, timeout=60)
     both = (tmp_path / "key.pem").read_bytes() + (tmp_path / "certificate.pem").read_bytes()
     (tmp_path / "server.pem").write_bytes(both)
-    return tmp_path
+    yield tmp_path
+    gc.collect()
 
 
-# kazoo leaves a socket whose handshake failed to the garbage collector.
-@pytest.mark.filterwarnings("ignore:Exception ignored in. <ssl:pytest.PytestUnraisableExceptionWarning")
 def test_everything_goes_through_tls(own_ensemble, root, certificates):
     """With `tls` and `ca` a job speaks to a port that speaks nothing else; without the right `ca` it does not."""
     secure = {
@@ -196,7 +200,6 @@ def test_everything_goes_through_tls(own_ensemble, root, certificates):
         with pytest.raises(TransientError, match="majority"):
             blind.read_last(TASK)
         blind.close()
-    gc.collect()
 
 
 def test_a_secret_is_made_of_a_text():
