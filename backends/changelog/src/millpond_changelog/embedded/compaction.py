@@ -111,7 +111,8 @@ def _is_worth_it(partition: Partition, rules: Rules) -> bool:
     old = sum(each.size for each in closed if not each.is_new)
     new = sum(each.size for each in closed if each.is_new)
     with partition.writing() as tail:
-        growing = tail.position if tail.next <= rules.below and not tail.open and tail.at is not None else 0
+        may_end = tail.at is not None and tail.at.first < tail.next <= rules.below and not tail.open
+        growing = tail.position if may_end else 0
         if new + growing < max(old, WORTH):
             return False
         if growing:

@@ -110,8 +110,10 @@ class Partition:
                 self._put(encode_frame(COMMIT if commit else ABORT, append, tail.next))
 
     def roll(self) -> None:
-        """End the segment that grows, and begin another; within ``writing``."""
+        """End the segment that grows, and begin another, unless it has no record; within ``writing``."""
         tail = self._tail
+        if tail.at is None or tail.at.first == tail.next:
+            return
         self._put(encode_frame(SEAL, NOBODY, tail.next))
         self.sync()
         reached("changelog.segment-sealed")
