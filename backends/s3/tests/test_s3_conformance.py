@@ -15,11 +15,13 @@ from millpond.testing.kit.backend_suite import BackendSuite
 from millpond.testing.kit.blob_suite import BlobSuite
 from millpond.testing.kit.door import SideDoor
 from millpond.testing.kit.manager_suite import CheckpointsSuite
-from millpond_s3.backend import S3Backend, S3BackendSettings, S3Checkpoints
+from millpond.testing.kit.tables import check_table
+from millpond_s3.backend import S3Backend, S3BackendSettings, S3Checkpoints, S3RecordsSettings
 from millpond_s3.client import make_client
 from millpond_s3.settings import S3Settings
 from millpond_s3.store import S3Store
 
+PAGE = Path(__file__).parents[1] / "README.md"
 BUCKET = "conformance"
 MIB = 1 << 20
 
@@ -72,12 +74,20 @@ class BucketDoor(SideDoor):
 class TestS3Store(BlobSuite):
     """Every case of the kit, on the driver."""
 
+    name = "s3 store"
+
     def make(self, folder: Path) -> S3Store:
         return S3Store(S3Settings(**_place(folder), multipart_above=5 * MIB, part_size=5 * MIB), 4)
+
+    def test_its_table_is_fresh(self, tmp_path: Path):
+        """The table in the README is what this run found."""
+        check_table(PAGE, self.report(tmp_path))
 
 
 class TestS3Backend(BackendSuite):
     """Every case of the kit, on the backend."""
+
+    name = "s3 backend"
 
     def make(self, folder: Path) -> S3Backend:
         return S3Backend("main", S3BackendSettings(**_place(folder)))
@@ -85,12 +95,22 @@ class TestS3Backend(BackendSuite):
     def side_door(self, folder: Path) -> BucketDoor:
         return BucketDoor(S3Settings(**_place(folder)))
 
+    def test_its_table_is_fresh(self, tmp_path: Path):
+        """The table in the README is what this run found."""
+        check_table(PAGE, self.report(tmp_path))
+
 
 class TestS3Checkpoints(CheckpointsSuite):
     """Every case of the kit, on the checkpoint manager."""
 
+    name = "s3 checkpoints"
+
     def make(self, folder: Path, job: JobContext, versions: VersionPolicy) -> S3Checkpoints:
-        return S3Checkpoints(S3Settings(**_place(folder)), job, versions)
+        return S3Checkpoints(S3RecordsSettings(**_place(folder)), job, versions)
 
     def side_door(self, folder: Path) -> BucketDoor:
         return BucketDoor(S3Settings(**_place(folder)))
+
+    def test_its_table_is_fresh(self, tmp_path: Path):
+        """The table in the README is what this run found."""
+        check_table(PAGE, self.report(tmp_path))
