@@ -108,7 +108,12 @@ class Append(ABC):
     One append to one or more partitions; atomic where the log has fencing. One thread at a time; a context manager.
 
     Leaving the block without ``commit`` aborts it. Nothing of it is read by anybody before ``commit`` has begun.
+
+    Attributes:
+        doubtful: ``commit`` was begun, and nobody knows what has become of it: to call it again finds out.
     """
+
+    doubtful: bool = False
 
     @abstractmethod
     def add(
@@ -150,7 +155,7 @@ class Append(ABC):
 
         Raises:
             FencedError: Nothing of it is readable; the owner has a later writer.
-            TransientError: It is not known whether it is readable.
+            TransientError: It is not known whether it is readable (``doubtful``); or it is known that it never will be.
         """
 
     @abstractmethod

@@ -137,6 +137,11 @@ class KafkaAppend(Append):
         self.state = "aborting"
         self._try_to_abort(_ABORT_S)
 
+    @property
+    def doubtful(self) -> bool:  # type: ignore[override]  # told by its state
+        """Whether a commit was begun of which nobody knows what has become."""
+        return self.state in ("doubtful", "decided")
+
     def settle(self) -> None:
         """Find out what became of it, or end it; TransientError if that is not possible now."""
         if self.state in ("doubtful", "decided"):
