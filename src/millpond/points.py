@@ -48,6 +48,14 @@ ROOM_POINTS = (
     "rocksdb-local.image-unmade",
     "fsspec.file-written",
     "fsspec.file-replaced",
+    "changelog.claimed",
+    "changelog.sent",
+    "changelog.committed",
+    "changelog.flushed",
+    "changelog.before-decision",
+    "changelog.decided",
+    "changelog.segment-sealed",
+    "changelog.compacted",
 )
 """The steps within one plugin or one folder: reached where that plugin is at work."""
 
