@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum, auto
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from attrs import frozen
 
 from millpond.errors import ConfigError, TransientError
 from millpond.hosts.kafka.decisions import Part
-from millpond.hosts.kafka.settings import Client, is_incremental
+from millpond.hosts.kafka.settings import Client, connection, is_incremental
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
@@ -103,7 +104,7 @@ class Rebalances(Protocol):
 
 
 class Driver(Protocol):
-    """A member of a consumer group. One thread; ``range_of``, ``end_of`` and ``partition_count`` from any."""
+    """A member of a consumer group. One thread; ``range_of`` and ``partition_count`` from any."""
 
     def partition_count(self, topic: str, timeout_s: float) -> int | None:
         """Give the number of partitions of *topic*, None if there is no such topic; TransientError: no answer."""
@@ -181,18 +182,21 @@ class KafkaDriver:
     def __init__(self, config: Client, topics: Sequence[str]) -> None:
         """Make the consumer of *topics*."""
         from confluent_kafka import Consumer, KafkaException
+        from confluent_kafka.admin import AdminClient
 
         self._topics = list(topics)
         self._incremental = is_incremental(config)
         self._troubles: list[Trouble] = []
         try:
+            # A consumer lets other threads wait for as long as one polls: what they ask goes over a client of its own.
+            self._admin = AdminClient({**connection(config), "logger": log})
             self._consumer = Consumer({**config, "error_cb": self._note, "on_commit": _note_commit, "logger": log})
         except (KafkaException, TypeError, ValueError) as error:
             raise ConfigError(f"hosts.kafka.client: {_words(error)}") from error
 
     def partition_count(self, topic: str, timeout_s: float) -> int | None:
         """Ask the cluster for its topics."""
-        found = self._ask(lambda: self._consumer.list_topics(topic, timeout=timeout_s)).topics[topic]
+        found = self._ask(lambda: self._admin.list_topics(topic, timeout=timeout_s)).topics[topic]
         if found.error is None:
             return len(found.partitions)
         if _trouble(found.error).kind is Kind.NO_TOPIC:
@@ -204,11 +208,12 @@ class KafkaDriver:
     def range_of(self, part: Part, timeout_s: float) -> tuple[int, int]:
         """Ask the partition's leader."""
         from confluent_kafka import TopicPartition
+        from confluent_kafka.admin import OffsetSpec
 
-        found = self._ask(lambda: self._consumer.get_watermark_offsets(TopicPartition(*part), timeout=timeout_s))
-        if found is None:
-            raise TransientError(f"the leader of {part[0]!r}, partition {part[1]}, did not say what it has")
-        low, high = found
+        asked = TopicPartition(*part)
+        ends: list[Any] = [OffsetSpec.earliest(), OffsetSpec.latest()]  # type: ignore[no-untyped-call]
+        given: list[Any] = [self._admin.list_offsets({asked: end}, request_timeout=timeout_s)[asked] for end in ends]
+        low, high = (int(self._ask(partial(one.result, timeout_s + 1.0)).offset) for one in given)
         return low, high
 
     def end_of(self, part: Part) -> int | None:
@@ -312,8 +317,8 @@ class KafkaDriver:
             if trouble.kind is Kind.REFUSED:
                 raise ConfigError(f"the cluster refuses this client: {trouble.text}") from error
             raise TransientError(trouble.text) from error
-        except RuntimeError as error:  # the consumer was closed meanwhile
-            raise TransientError(str(error)) from error
+        except TimeoutError as error:
+            raise TransientError("the cluster did not answer in time") from error
 
 
 def _partitions(parts: Iterable[Part]) -> list[Any]:

@@ -49,6 +49,8 @@ IDLE_S = 0.1
 BUSY_S = 0.01
 """The same while a task is being opened or waits for room."""
 
+LAG_EVERY_S = 1.0
+
 Connect = Callable[[Client, Sequence[str]], Driver]
 
 
@@ -98,6 +100,8 @@ class KafkaHost:
         self._failure: BaseException | None = None
         self._error: BaseException | None = None
         self._polled_at: float | None = None
+        self._lag: Mapping[Part, int] = {}
+        self._measured_at = 0.0
 
     # ---------------------------------------------------------------------------------------------------- from outside
 
@@ -151,12 +155,7 @@ class KafkaHost:
                 for number, phase in phases.items()
                 if tasks is not None and phase is not Phase.RUNNING
             },
-            lag={
-                (topic, one.number): max(0, end - first + len(one.waiting))
-                for one in running
-                for topic, first in list(one.next.items())
-                if (end := self._driver.end_of((topic, one.number))) is not None
-            },
+            lag=self._lag,
             error=self._error,
         )
 
@@ -200,6 +199,7 @@ class KafkaHost:
         self._mirror(tasks.published())
         self._let_flow(tasks)
         self._show_readiness(tasks)
+        self._measure_lag(tasks)
 
     def _patience(self, tasks: Tasks) -> float:
         """Say how long this turn may wait for a record."""
@@ -229,6 +229,14 @@ class KafkaHost:
         if ready != self._ready:
             self._ready = ready
             self._tell(HostReady(job=self.config.name, ready=ready))
+
+    def _measure_lag(self, tasks: Tasks) -> None:
+        """Note now and then how far behind the tasks are, as the client has seen it."""
+        if time.monotonic() - self._measured_at < LAG_EVERY_S:
+            return
+        self._measured_at = time.monotonic()
+        behind = {part: (self._driver.end_of(part), first) for part, first in tasks.positions().items()}
+        self._lag = {part: max(0, end - first) for part, (end, first) in behind.items() if end is not None}
 
     def _judge(self, trouble: Trouble, tasks: Tasks) -> None:
         """

@@ -146,6 +146,13 @@ class Running:
             self._room = None if room.done() else room
         return self._room is None
 
+    def positions(self) -> dict[str, int]:
+        """Give the offset of the next record to process, by topic."""
+        found = dict(self.next)
+        for record in reversed(self.waiting):
+            found[str(record.topic())] = int(record.offset() or 0)
+        return found
+
     def commit_if_due(self) -> Future[Checkpoint] | None:
         """Begin a commit if one is due; raises as ``Task.commit``, and what an output's delivery failed with."""
         if self.outputs.failure is not None:

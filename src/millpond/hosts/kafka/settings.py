@@ -24,6 +24,9 @@ OURS: Mapping[str, str] = {
 }
 """What an operator cannot set, and why."""
 
+_CONNECTION = ("bootstrap.", "broker.", "client.id", "client.dns", "enable.sasl", "enable.ssl")
+_CONNECTION += ("sasl.", "security.", "socket.", "ssl.")
+
 MAX_POLL_INTERVAL_MS = 300_000
 """librdkafka's default of ``max.poll.interval.ms``."""
 
@@ -116,14 +119,13 @@ def producer_config(settings: KafkaSettings, job: JobConfig) -> Client:
     given = flat(settings.producer)
     if problems := list(_refused(given, "producer")):
         raise ConfigError("\n".join(problems))
-    return connection(settings) | {"client.id": job.name, "enable.idempotence": True, "linger.ms": 5} | given
+    known = {"bootstrap.servers": ",".join(settings.bootstrap_servers), **flat(settings.client)}
+    return connection(known) | {"client.id": job.name, "enable.idempotence": True, "linger.ms": 5} | given
 
 
-def connection(settings: KafkaSettings) -> Client:
-    """Give what any client needs to connect."""
-    prefixes = ("security.", "sasl.", "ssl.", "socket.", "broker.", "client.dns", "enable.ssl", "enable.sasl")
-    given = {name: value for name, value in flat(settings.client).items() if name.startswith(prefixes)}
-    return {"bootstrap.servers": ",".join(settings.bootstrap_servers), **given}
+def connection(client: Client) -> Client:
+    """Give what any other client needs to connect as *client* does."""
+    return {name: value for name, value in client.items() if name.startswith(_CONNECTION)}
 
 
 def flat(table: Mapping[str, object]) -> Client:

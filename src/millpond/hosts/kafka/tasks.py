@@ -228,6 +228,10 @@ class Tasks:
         """Whether no task is being opened, waits, or has yet to be told where to begin; any thread."""
         return not self._opening and not self._waiting and all(one.has_begun for one in list(self.running.values()))
 
+    def positions(self) -> dict[tuple[str, int], int]:
+        """Give the offset of the next record to process of each partition of the tasks that run."""
+        return {(topic, one.number): first for one in self.running.values() for topic, first in one.positions().items()}
+
     def work(self) -> None:
         """
         Give each task a turn, and let it commit if that is due.
