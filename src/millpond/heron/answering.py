@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from millpond.heron.handler import Work
     from millpond.heron.inflow import Spooling
 
-_PIPELINE = "pipeline"
+_PIPELINE, _ORDER = "pipeline", "order"
 _PIECE = 1 << 20
 
 
@@ -52,6 +52,7 @@ class AnswerQueue:
         self._out_size = 0
         self._owed = 0
         self._full = False
+        self._in_order: Slot | None = None
 
     @property
     def is_busy(self) -> bool:
@@ -73,9 +74,14 @@ class AnswerQueue:
             self._server.budget.give_back(held)
             self._do_at_once(work)
             return
+        busy = self.is_busy
         slot = self.open_slot(held)
         slot.work = work
-        self._begin(slot, work, size + work.cost)
+        if work.in_order:
+            self._connection.stop(_ORDER)
+            self._in_order = slot
+        if not (work.in_order and busy):
+            self._begin(slot, work, 0 if work.in_order else size + work.cost)
 
     def open_slot(self, held: int) -> Slot:
         """Give the next place in the order of answers."""
@@ -89,10 +95,7 @@ class AnswerQueue:
     def work_on(self, slot: Slot, work: Work, spooling: Spooling | None) -> None:
         """Do *work* for a request that has its place, once its state is written to the disk."""
         slot.work = work
-        if spooling is None or not spooling.has_state:
-            self._begin(slot, work, 0)
-        else:
-            self._server.when_written(spooling, lambda: self._begin(slot, work, 0))
+        self._begin(slot, work, 0, spooling)
 
     def _do_at_once(self, work: Work) -> None:
         try:
@@ -107,12 +110,12 @@ class AnswerQueue:
             self.open_slot(0).answer = answer
             self.flush()
 
-    def _begin(self, slot: Slot, work: Work, cost: int) -> None:
+    def _begin(self, slot: Slot, work: Work, cost: int, spooling: Spooling | None = None) -> None:
         def begin(held: int) -> None:
             slot.since = self._server.loop.time()
             slot.held += held
             slot.running = True
-            self._server.do(self._connection, work, lambda answer: self._finish(slot, answer))
+            self._server.do(self._connection, work, lambda answer: self._finish(slot, answer), spooling)
 
         if cost <= slot.held:
             begin(0)
@@ -131,8 +134,7 @@ class AnswerQueue:
     def give_up(self, slot: Slot, reason: str) -> None:
         """Answer with NOTOK what takes too long; what it still holds is let go of when it ends."""
         if slot.answer is None and slot.work is not None:
-            slot.answer = slot.work.refuse(reason)
-            self.flush()
+            self._put_in(slot, slot.work.refuse(reason))
 
     def _finish(self, slot: Slot, answer: Answer) -> None:
         """Put in the answer of *slot*; one that comes after its time-out, or after the connection's end, is dropped."""
@@ -142,8 +144,21 @@ class AnswerQueue:
             if isinstance(answer, Streamed):
                 self._server.later(answer.fetched.close)
             return
+        self._put_in(slot, answer)
+
+    def _put_in(self, slot: Slot, answer: Answer) -> None:
         slot.answer = answer
+        if slot is self._in_order:
+            self._in_order = None
+            self._server.loop.call_soon(self._connection.resume, _ORDER)
         self.flush()
+
+    def _begin_in_order(self) -> None:
+        """Begin the work that had to wait for all that was asked before it, if that is done."""
+        slot = self._in_order
+        if slot is not None and slot.work is not None and not slot.running and self._sending is None:
+            if self.slots and self.slots[0] is slot and slot.answer is None:
+                self._begin(slot, slot.work, slot.work.cost)
 
     # Answers go
 
@@ -161,6 +176,7 @@ class AnswerQueue:
                 held, slot.held = (0, slot.held) if slot.running else (slot.held, 0)
                 self._owed += held
         self.write_out()
+        self._begin_in_order()
         if self._full and len(self.slots) < self._server.settings.pipeline:
             self._full = False
             self._server.loop.call_soon(self._connection.resume, _PIPELINE)

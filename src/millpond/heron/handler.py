@@ -38,6 +38,7 @@ class Work:
         key: Works with one key are done one after another, in order; None: with no regard for others.
         cost: What it may hold in memory, in bytes.
         immediate: It waits for nothing but the store.
+        in_order: It waits for all that its client asked before, and what comes after waits for it.
     """
 
     request: str
@@ -46,6 +47,7 @@ class Work:
     key: Hashable = None
     cost: int = 0
     immediate: bool = True
+    in_order: bool = False
 
 
 @frozen
@@ -291,7 +293,10 @@ class Handler:
             self._tell(events.CheckpointsCleaned(job=known, peer=peer, checkpoints=tuple(gone), duration_s=took))
             return answers.cleaned(reqid, () if self._settings.strict else gone)
 
-        return Work(name, run, lambda reason: answers.cleaned(reqid, refusal=reason), ("clean", topology))
+        def refuse(reason: str) -> bytes:
+            return answers.cleaned(reqid, refusal=reason)
+
+        return Work(name, run, refuse, ("clean", topology), in_order=True)
 
     def failed(self, client: Client, work: Work, error: BaseException, peer: str) -> bytes:
         """Make the answer of a work that failed, and tell of it; what nobody expected is not shown to the client."""

@@ -9,10 +9,28 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
+from attrs import define, field
+
 from millpond.lanes import Workers
 
 Run = Callable[[], Any]
 Done = Callable[["Future[Any]"], None]
+
+
+@define(eq=False)
+class Piece:
+    """
+    A piece of work in its place.
+
+    Attributes:
+        key: Pieces with one key follow one another; None: it has no regard for others.
+        ready: It may begin once it is its turn.
+    """
+
+    key: Hashable
+    run: Run
+    done: Done
+    ready: bool = field(default=True)
 
 
 class KeyedWork:
@@ -27,42 +45,50 @@ class KeyedWork:
     def __init__(self, workers: Workers, loop: asyncio.AbstractEventLoop) -> None:
         """Begin with nothing to do."""
         self._workers, self._loop = workers, loop
-        self._busy: dict[Hashable, deque[tuple[Run, Done]]] = {}
+        self._queues: dict[Hashable, deque[Piece]] = {}
         self.running = 0
         self.idle = asyncio.Event()
         self.idle.set()
 
     def is_busy(self, key: Hashable) -> bool:
-        """Tell whether something with *key* is at work."""
-        return key in self._busy
+        """Tell whether something with *key* has its place."""
+        return key in self._queues
 
-    def submit(self, key: Hashable, run: Run, done: Done) -> None:
-        """Do *run* once all that has the same *key* has ended, and call *done* with how it ended."""
-        if key is not None and key in self._busy:
-            self._busy[key].append((run, done))
+    def submit(self, piece: Piece) -> None:
+        """Do *piece* once it is ready, and all that had its key before has ended."""
+        if piece.key is None:
+            self._start_if_ready(piece)
             return
-        if key is not None:
-            self._busy[key] = deque()
-        self._start(key, run, done)
+        queue = self._queues.setdefault(piece.key, deque())
+        queue.append(piece)
+        if len(queue) == 1:
+            self._start_if_ready(piece)
 
-    def _start(self, key: Hashable, run: Run, done: Done) -> None:
-        self.running += 1
-        self.idle.clear()
-        future = self._workers.submit(run)
-        future.add_done_callback(lambda ended: self._tell(key, ended, done))
+    def make_ready(self, piece: Piece) -> None:
+        """Let *piece*, which was submitted before, begin when it is its turn."""
+        piece.ready = True
+        if piece.key is None or self._queues[piece.key][0] is piece:
+            self._start_if_ready(piece)
 
-    def _tell(self, key: Hashable, ended: Future[Any], done: Done) -> None:
+    def _start_if_ready(self, piece: Piece) -> None:
+        if piece.ready:
+            self.running += 1
+            self.idle.clear()
+            self._workers.submit(piece.run).add_done_callback(lambda ended: self._tell(piece, ended))
+
+    def _tell(self, piece: Piece, ended: Future[Any]) -> None:
         with suppress(RuntimeError):  # the loop has ended: nobody wants to know
-            self._loop.call_soon_threadsafe(self._ended, key, ended, done)
+            self._loop.call_soon_threadsafe(self._ended, piece, ended)
 
-    def _ended(self, key: Hashable, ended: Future[Any], done: Done) -> None:
+    def _ended(self, piece: Piece, ended: Future[Any]) -> None:
         self.running -= 1
-        if key is not None:
-            waiting = self._busy[key]
-            if waiting:
-                self._start(key, *waiting.popleft())
+        if piece.key is not None:
+            queue = self._queues[piece.key]
+            queue.popleft()
+            if queue:
+                self._start_if_ready(queue[0])
             else:
-                del self._busy[key]
-        done(ended)
+                del self._queues[piece.key]
+        piece.done(ended)
         if not self.running:
             self.idle.set()

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import cast
 
 from millpond.blob import BlobBackend, BlobStore
 from millpond.blob.memory import MemoryBlobStore
@@ -14,7 +15,7 @@ from millpond.config.mistakes import Vocabulary, mistakes_in
 from millpond.config.structure import structure
 from millpond.config.values import FlatText
 from millpond.errors import ConfigError
-from millpond.events import Event
+from millpond.events import Event, Listener
 from millpond.heron.folder import FolderStore
 from millpond.heron.heron_files import StoreChoice
 from millpond.heron.ids import number_order, text_order
@@ -92,7 +93,7 @@ def _open_backend(
         raise ConfigError(f"backend {name!r} keeps no objects: take s3, fsspec, or another over an object store")
     flat = {key: FlatText(value) if isinstance(value, str) else value for key, value in options.items()}
     try:
-        settings = structure(flat, cls.config_class)
+        settings: object = structure(flat, cls.config_class)
     except ConfigError:
         raise
     except Exception as error:  # cattrs raises a tree of what is wrong
@@ -100,7 +101,7 @@ def _open_backend(
             f"{'.'.join(map(str, one.path))}: {one.text}" for one in mistakes_in(error, (), Vocabulary())
         )
         raise ConfigError(f"the settings of the store {name!r} are wrong: {problems}") from error
-    context = JobContext("heron-ckptmgr", "1", None, tell, SystemClock(), pool)
+    context = JobContext("heron-ckptmgr", "1", None, cast(Listener, tell), SystemClock(), pool)
     return cls(name, settings).open_store(context)
 
 

@@ -19,7 +19,7 @@ from millpond.heron.budget import Budget
 from millpond.heron.connection import Connection
 from millpond.heron.handler import Handler, Work
 from millpond.heron.inflow import Inflow, Spooling
-from millpond.heron.keyed import KeyedWork
+from millpond.heron.keyed import KeyedWork, Piece
 from millpond.heron.names import StateKey
 from millpond.heron.registry import Registry
 from millpond.heron.settings import ServerSettings, TlsSettings
@@ -148,8 +148,14 @@ class HeronServer:
         """Tell whether *work* needs no other thread: the store never waits, and nothing else is at work on its key."""
         return self.states.instant and work.immediate and not self._work.is_busy(work.key)
 
-    def do(self, connection: Connection, work: Work, finish: Callable[[Answer], None]) -> None:
-        """Do *work* on another thread, and call *finish* with its answer on the loop."""
+    def do(
+        self, connection: Connection, work: Work, finish: Callable[[Answer], None], spooling: Spooling | None = None
+    ) -> None:
+        """
+        Do *work* on another thread, and call *finish* with its answer on the loop.
+
+        It takes its place among those with its key at once, and begins when what *spooling* was fed is written.
+        """
 
         def done(ended: Future[Answer]) -> None:
             error = ended.exception()
@@ -158,7 +164,11 @@ class HeronServer:
             else:
                 finish(self.handler.failed(connection, work, error, connection.peer))
 
-        self._work.submit(work.key, work.run, done)
+        ready = spooling is None or not spooling.has_state
+        piece = Piece(work.key, work.run, done, ready)
+        self._work.submit(piece)
+        if spooling is not None and not ready:
+            self._when_written(spooling, lambda: self._work.make_ready(piece))
 
     def submit(self, run: Callable[[], Any]) -> Future[Any]:
         """Do *run* on another thread."""
@@ -188,7 +198,7 @@ class HeronServer:
 
         return evolve(self.handler.save(connection, reqid, request, store, connection.peer), immediate=False)
 
-    def when_written(self, spooling: Spooling, then: Callable[[], None]) -> None:
+    def _when_written(self, spooling: Spooling, then: Callable[[], None]) -> None:
         """Call *then* on the loop once all that was fed to *spooling* is written."""
 
         def tell(_: object) -> None:
