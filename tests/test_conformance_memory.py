@@ -49,7 +49,7 @@ class TestMemoryEngine(EngineSuite):
     """Every case of the kit, on the memory engine."""
 
     name = "memory engine"
-    profile = Profile(deviations={"image.cheap": "its image is one file, written anew"})
+    profile = Profile.of(MemoryEngine)
 
     def make(self, directory: Path, read_only: bool) -> MemoryEngine:
         return MemoryEngine.open(directory, StoreSpec("kit", "memory"), read_only=read_only)

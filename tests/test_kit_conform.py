@@ -83,6 +83,52 @@ def test_a_broken_contract_ends_with_1(run):
     assert 0 == run("suites_of_conform:Fails", "--level", "core").exit_code
 
 
+LIMITED = """
+from suites_of_conform import *
+from millpond.testing.kit.contract import Case
+
+
+class Honest(Silent):
+    honest_limits = {"deviations": {"restore.progress": "it reports none"}}
+
+
+class Careless(Silent):
+    honest_limits = {"deviations": {"restore.progress": "it reports none", "init.first": ""}}
+
+
+class Misspelt(Silent):
+    honest_limits = {"deviation": {}}
+
+
+class Heartless(Silent):
+    honest_limits = {"deviations": {"restore.progress": "it reports none", "upload.markers": "it gives none"}}
+
+    def backup_manager(self, task, stores):
+        manager = super().backup_manager(task, stores)
+        manager.upload = lambda snapshot, markers: {}
+        return manager
+"""
+
+
+def test_limits_that_a_plugin_ships_are_no_failure(run, tmp_path: Path):
+    """A plugin that says what it does not do ends with 0, unless full is asked for, or it is of the core."""
+    (tmp_path / "limited.py").write_text(LIMITED)
+    only = ("--level", "full")
+
+    said = run("limited:Honest")
+    assert 0 == said.exit_code, said.output
+    assert "known deviation: restore.progress (it reports none)" in said.output
+    assert "level core" in said.output
+    assert 1 == run("limited:Honest", *only).exit_code
+    assert 1 == run("suites_of_conform:Silent").exit_code
+    assert 1 == run("limited:Heartless").exit_code
+    for name, text in (("Careless", "without a reason"), ("Misspelt", "honest_limits is not")):
+        said = run(f"limited:{name}")
+        assert 2 == said.exit_code
+        assert text in said.output
+    sys.modules.pop("limited", None)
+
+
 def test_json_has_every_case(run):
     """The JSON is the report, and standard output holds nothing else."""
     told = json.loads(run("suites_of_conform:Fails", "--json").stdout)

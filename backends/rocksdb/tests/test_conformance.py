@@ -32,11 +32,7 @@ class TestRocksDBEngine(EngineSuite):
     """Every case of the kit, on the RocksDB engine."""
 
     name = "rocksdb"
-    profile = Profile(
-        deviations={
-            "damage.cut": "a `MANIFEST-*` cut at a record's end looks like an older one; the image's manifest knows",
-        }
-    )
+    profile = Profile.of(RocksDBEngine)
 
     def make(self, directory: Path, read_only: bool) -> RocksDBEngine:
         return RocksDBEngine.open(directory, StoreSpec("kit", "rocksdb"), read_only=read_only)

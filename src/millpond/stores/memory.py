@@ -10,7 +10,7 @@ for each chunk that changes.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice, pairwise
 from operator import itemgetter
 from pathlib import Path
@@ -44,6 +44,9 @@ class MemoryEngine(StoreEngine):
     spi_version: ClassVar[tuple[int, int]] = SPI_VERSION
     config_class: ClassVar[type] = MemoryConfig
     immutable: ClassVar[tuple[str, ...]] = (DATA,)
+    honest_limits: ClassVar[Mapping[str, object]] = {
+        "deviations": {"image.cheap": "its image is one file, written anew"},
+    }
 
     def __init__(self, store: str = "", items: Iterable[Item] = (), *, read_only: bool = False) -> None:
         """Hold *items*, which are sorted by key."""

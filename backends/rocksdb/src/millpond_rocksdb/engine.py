@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 from collections import deque
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from itertools import starmap
 from operator import itemgetter
 from pathlib import Path
@@ -45,6 +45,11 @@ class RocksDBEngine(StoreEngine):
     config_class: ClassVar[type] = RocksDBSettings
     immutable: ClassVar[tuple[str, ...]] = ("*.sst", "*.blob", "OPTIONS-*")
     transient: ClassVar[tuple[str, ...]] = ("LOCK", "LOG", "LOG.old*", "*.dbtmp", ".load-*")
+    honest_limits: ClassVar[Mapping[str, object]] = {
+        "deviations": {
+            "damage.cut": "a `MANIFEST-*` cut at a record's end looks like an older one; the image's manifest knows",
+        },
+    }
 
     def __init__(self, directory: Path, database: Rdict, options: Options, budget: Shared) -> None:
         """Not to be called: ``open`` makes engines."""

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from attrs import define, field, frozen
 
-from millpond.errors import TransientError
+from millpond.errors import ConfigError, TransientError
 from millpond.events import Event
 from millpond.lanes import TransferPool, run_into
 from millpond.spi import JobContext
@@ -42,6 +42,23 @@ class Profile:
     large_value: int = 4 << 20
     many: int = 20_000
     rounds: int = 20
+
+    @classmethod
+    def of(cls, plugin: object) -> Profile:
+        """
+        Give the limits that a plugin ships with its class: its ``honest_limits``, a mapping of this class's fields.
+
+        Raises:
+            ConfigError: They are not that.
+        """
+        limits = getattr(plugin, "honest_limits", {})
+        try:
+            profile = cls(**limits)
+        except TypeError as error:
+            raise ConfigError(f"{plugin!r}: honest_limits is not as a Profile's fields are: {error}") from error
+        if any(not reason for reason in profile.deviations.values()):
+            raise ConfigError(f"{plugin!r}: honest_limits names a deviation without a reason")
+        return profile
 
 
 @define

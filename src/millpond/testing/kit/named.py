@@ -24,6 +24,7 @@ from millpond.errors import ConfigError, PluginError
 from millpond.log import Log
 from millpond.spi import CheckpointManager, JobContext, StateBackendFactory, StoreEngine, StoreSpec, VersionPolicy
 from millpond.testing.kit.backend_suite import BackendSuite
+from millpond.testing.kit.bench import Profile
 from millpond.testing.kit.blob_suite import BlobSuite
 from millpond.testing.kit.door import FolderDoor
 from millpond.testing.kit.engine_suite import EngineSuite
@@ -93,6 +94,7 @@ class _Named:
         self.name = name
         self.table = table
         self.kept: dict[str, Any] = {}
+        self.profile = Profile.of(self.plugin())
 
     def recipe(self) -> dict[str, str]:
         """Say how a child process makes this suite."""
@@ -100,6 +102,10 @@ class _Named:
         return {"function": function, "kind": self.kind, "name": self.name, "table": json.dumps(self.table)}
 
     kind: str
+
+    def plugin(self) -> object:
+        """Give what is tried: a class, or a function."""
+        raise NotImplementedError
 
     def settings(self, cls: type[Any], folder: Path) -> Any:
         """Give the settings for one case."""
@@ -135,6 +141,9 @@ def _paths(cls: type[Any]) -> Iterator[str]:
 
 
 class _NamedBackend(_Named, BackendSuite):
+    def plugin(self) -> object:
+        return plugins.backend_class(self.name)
+
     def make(self, folder: Path) -> StateBackendFactory:
         cls = plugins.backend_class(self.name)
         return cls("main", self.settings(cls.config_class, folder))
@@ -144,6 +153,9 @@ class _NamedBackend(_Named, BackendSuite):
 
 
 class _NamedCheckpoints(_Named, CheckpointsSuite):
+    def plugin(self) -> object:
+        return plugins.checkpoints_class(self.name)
+
     def make(self, folder: Path, job: JobContext, versions: VersionPolicy) -> CheckpointManager:
         cls = plugins.checkpoints_class(self.name)
         return cls(self.settings(cls.config_class, folder), job, versions)
@@ -153,6 +165,9 @@ class _NamedCheckpoints(_Named, CheckpointsSuite):
 
 
 class _NamedEngine(_Named, EngineSuite):
+    def plugin(self) -> object:
+        return plugins.engine_class(self.name)
+
     def make(self, directory: Path, read_only: bool) -> StoreEngine:
         cls = plugins.engine_class(self.name)
         settings = self.settings(cls.config_class, directory.parent)
@@ -160,12 +175,18 @@ class _NamedEngine(_Named, EngineSuite):
 
 
 class _NamedBlob(_Named, BlobSuite):
+    def plugin(self) -> object:
+        return _referenced(self.name)
+
     def make(self, folder: Path) -> BlobStore:
         function = cast("Callable[[Path], BlobStore]", _referenced(self.name))
         return function(folder)
 
 
 class _NamedLog(_Named, LogSuite):
+    def plugin(self) -> object:
+        return _referenced(self.name)
+
     def make(self, folder: Path) -> Log:
         function = cast("Callable[[Path], Log]", _referenced(self.name))
         return function(folder)
