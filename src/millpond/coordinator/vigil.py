@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 
@@ -113,9 +113,11 @@ class _Lease(Hold):
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def begin(self) -> None:
-        """Show life for the first time, and go on doing so."""
+    def begin(self, stale: Collection[str]) -> None:
+        """Show life for the first time, before the election; go on doing so; remove the *stale* signs of the dead."""
         self._beat()
+        with suppress(MillpondError):  # they are old: nobody waits for them long
+            self._folder.delete(stale)
         self._thread = threading.Thread(target=self._run, name="millpond-coordinator-lease", daemon=True)
         self._thread.start()
 
@@ -190,11 +192,14 @@ class LeaseVigil(Vigil):
             if now != seen:
                 seen, since = now, self.clock.monotonic()
         lease = _Lease(self.folder, self.lease_s, self.clock)
-        return seen[0], _Begun(lease, seen[1], self.folder)
+        lease.begin(seen[1])
+        return seen[0], lease
 
     def _signs(self, newest: Callable[[], int]) -> tuple[int, frozenset[str]]:
-        beats = frozenset(self.folder.names())  # before the number: an election after this look moves that
-        return newest(), beats
+        # A candidate shows life and then takes the next number. Whoever looks at the number first and then finds no
+        # life has seen a number that no election follows yet.
+        number = newest()
+        return number, frozenset(self.folder.names())
 
     def _is_over(self, beats: frozenset[str], since: float) -> bool:
         if not beats or self.clock.monotonic() - since >= self.lease_s:
@@ -203,27 +208,3 @@ class LeaseVigil(Vigil):
         return all(
             name.partition("-")[0].isdecimal() and int(name.partition("-")[0]) < oldest_believed for name in beats
         )
-
-
-@define
-class _Begun(Hold):
-    """A lease that begins at the first check, which the election makes when it has won; dead leaders' beats go then."""
-
-    _lease: _Lease
-    _stale: frozenset[str]
-    _folder: RecordFolder
-    _started: bool = field(default=False, init=False)
-
-    def check(self) -> None:
-        """Begin, or check."""
-        if not self._started:
-            self._started = True
-            self._lease.begin()
-            with suppress(MillpondError):  # they are old: nobody waits for them long
-                self._folder.delete(self._stale)
-        self._lease.check()
-
-    def release(self) -> None:
-        """Let go of what was begun."""
-        if self._started:
-            self._lease.release()
