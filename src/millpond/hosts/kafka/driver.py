@@ -189,7 +189,8 @@ class KafkaDriver:
         self._troubles: list[Trouble] = []
         try:
             # A consumer lets other threads wait for as long as one polls: what they ask goes over a client of its own.
-            self._admin = AdminClient({**connection(config), "logger": log})
+            beside: dict[str, Any] = {**connection(config), "logger": log}
+            self._admin = AdminClient(beside)
             self._consumer = Consumer({**config, "error_cb": self._note, "on_commit": _note_commit, "logger": log})
         except (KafkaException, TypeError, ValueError) as error:
             raise ConfigError(f"hosts.kafka.client: {_words(error)}") from error
@@ -208,7 +209,7 @@ class KafkaDriver:
     def range_of(self, part: Part, timeout_s: float) -> tuple[int, int]:
         """Ask the partition's leader."""
         from confluent_kafka import TopicPartition
-        from confluent_kafka.admin import OffsetSpec
+        from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
         asked = TopicPartition(*part)
         ends: list[Any] = [OffsetSpec.earliest(), OffsetSpec.latest()]  # type: ignore[no-untyped-call]

@@ -24,8 +24,8 @@ OURS: Mapping[str, str] = {
 }
 """What an operator cannot set, and why."""
 
-_CONNECTION = ("bootstrap.", "broker.", "client.id", "client.dns", "enable.sasl", "enable.ssl")
-_CONNECTION += ("sasl.", "security.", "socket.", "ssl.")
+_OURS = ("bootstrap.", "broker.", "client.id", "client.dns", "socket.")
+_SECURE = ("enable.sasl", "enable.ssl", "sasl.", "security.", "ssl.")
 
 MAX_POLL_INTERVAL_MS = 300_000
 """librdkafka's default of ``max.poll.interval.ms``."""
@@ -125,7 +125,7 @@ def producer_config(settings: KafkaSettings, job: JobConfig) -> Client:
 
 def connection(client: Client) -> Client:
     """Give what any other client needs to connect as *client* does."""
-    return {name: value for name, value in client.items() if name.startswith(_CONNECTION)}
+    return {name: value for name, value in client.items() if name.startswith(_OURS + _SECURE)}
 
 
 def flat(table: Mapping[str, object]) -> Client:
