@@ -105,6 +105,24 @@ def test_a_record_that_is_too_large_is_damage(world: World, monkeypatch: pytest.
     assert key
 
 
+def test_a_store_that_hangs_in_a_race_holds_up_nobody(world: World, monkeypatch: pytest.MonkeyPatch):
+    """A creation that never answers ends the probe at its deadline, by threads that hold up no exit."""
+    monkeypatch.setattr("millpond.blob.probe._DEADLINE_S", 0.3)
+    gate, daemons = threading.Event(), []
+
+    def hang(verb: str, key: str) -> None:
+        if verb == "put" and "race-" in key:
+            daemons.append(threading.current_thread().daemon)
+            gate.wait(30)
+
+    world.store.before = hang
+    with pytest.raises(TransientError, match=r"did not answer within 0\.3 s"):
+        probe_records(world.store, "flights/", SystemClock())
+    gate.set()
+
+    assert [True, True] == daemons
+
+
 @pytest.mark.parametrize(
     ("capabilities", "said"),
     [

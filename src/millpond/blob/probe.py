@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import wait
 from contextlib import contextmanager, suppress
+from functools import partial
 from threading import Barrier
 
 from attrs import frozen
 
 from millpond.blob.store import AccessDeniedError, BlobStore, BytesBody
 from millpond.clock import Clock
-from millpond.errors import ConfigError, MillpondError, StateNotFoundError
+from millpond.errors import ConfigError, MillpondError, StateNotFoundError, TransientError
+from millpond.lanes import Workers
 
 RACES = 8
 """How often two creations race: a store that checks and then writes loses most of the time, but not always."""
@@ -179,9 +181,13 @@ def _race(store: BlobStore, key: str) -> None:
         start.wait(_DEADLINE_S)
         return store.put(key, BytesBody(body), if_absent=True)
 
-    with ThreadPoolExecutor(2) as pool:
-        attempts = [pool.submit(create, body) for body in bodies]
-        won = [attempt.result(_DEADLINE_S) for attempt in attempts]
+    workers = Workers("probe", 2)  # daemons: a store that hangs holds up nobody's exit
+    attempts = [workers.submit(partial(create, body)) for body in bodies]
+    hung = wait(attempts, _DEADLINE_S).not_done
+    workers.close(0 if hung else _DEADLINE_S)
+    if hung:
+        raise TransientError(f"{store.where(key)} did not answer within {_DEADLINE_S:g} s: is its server reachable?")
+    won = [attempt.result() for attempt in attempts]
     # None may seem to win: the SDK repeated a request whose answer was lost. Then a loser's content may not be there.
     held = store.get(key)
     if sum(won) > 1 or held not in bodies or (any(won) and held != bodies[won.index(True)]):

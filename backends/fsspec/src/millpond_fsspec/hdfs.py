@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from types import MappingProxyType
@@ -13,11 +12,13 @@ from urllib.parse import quote
 
 from millpond.blob import BlobEntry, Body, Unfinished
 from millpond.errors import TransientError
+from millpond.lanes import TransferPool
 from millpond_fsspec.reading import COPY_SIZE, whole
 from millpond_fsspec.store import FsspecStore
 from millpond_fsspec.walking import UNFINISHED, Child, unfinished, walk
 
 _DELETERS = 8
+_CLOSE_S = 5.0
 _OVERWRITE, _KEEP = "OVERWRITE", "NONE"
 _STATUS = {
     "FileNotFoundException": 404,
@@ -161,8 +162,11 @@ class HdfsStore(FsspecStore):
         if len(keys) == 1:
             self._remove(fs, *keys)
             return
-        with ThreadPoolExecutor(min(_DELETERS, len(keys))) as pool:
-            list(pool.map(lambda key: self._remove(fs, key), sorted(keys)))
+        pool = TransferPool(min(_DELETERS, len(keys)), 1)  # of daemons: a server that hangs holds up nobody's exit
+        try:
+            pool.map(lambda key: self._remove(fs, key), sorted(keys))
+        finally:
+            pool.close(_CLOSE_S)
 
     def _remove(self, fs: Any, key: str) -> None:
         try:
