@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from millpond.errors import ConfigError
 from millpond.log import Log
 from millpond_changelog.settings import LogSettings
 
@@ -18,6 +19,10 @@ def open_log(settings: LogSettings) -> Log:
         from millpond_changelog.embedded.log import EmbeddedLog
 
         return EmbeddedLog(settings.directory, timeout_s=timeout_s)
-    from millpond_changelog.kafka.log import KafkaLog
-
-    return KafkaLog(settings.bootstrap_servers, settings.kafka, timeout_s=timeout_s)
+    try:
+        from millpond_changelog.kafka.log import KafkaLog
+    except ImportError as error:
+        raise ConfigError(f"the driver for Kafka cannot be loaded: pip install millpond-changelog[kafka] ({error})") from error
+    return KafkaLog(
+        settings.bootstrap_servers, settings.kafka, timeout_s=timeout_s, transactions=settings.transactions
+    )

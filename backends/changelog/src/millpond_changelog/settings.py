@@ -74,12 +74,14 @@ class LogSettings:
         bootstrap_servers: Kafka's brokers, ``host:port``.
         kafka: Further options of librdkafka, such as ``security.protocol``. Texts are shown in no message.
         timeout: How long one call of the log may take without any progress.
+        transactions: False for brokers or rights without them: then an earlier owner is not kept from writing.
     """
 
     directory: Path | None = None
     bootstrap_servers: tuple[str, ...] = field(default=(), converter=_servers)
     kafka: Mapping[str, object] = field(factory=dict, converter=_hidden_options)
     timeout: timedelta = field(default=timedelta(seconds=60), validator=_check_timeout)
+    transactions: bool = True
 
     def __attrs_post_init__(self) -> None:
         if self.directory is not None and (self.bootstrap_servers or self.kafka):

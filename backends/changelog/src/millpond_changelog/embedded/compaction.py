@@ -55,12 +55,14 @@ class Rules:
         keep_deletions_ms: How long a deletion stays.
         segment_bytes: How large a compacted segment should be.
         below: No record at or beyond this offset is touched, or replaces another.
+        worth: Bytes of new segments below which nothing is compacted.
     """
 
     lag_ms: int
     keep_deletions_ms: int
     segment_bytes: int
     below: int
+    worth: int
 
 
 @frozen
@@ -113,7 +115,7 @@ def _is_worth_it(partition: Partition, rules: Rules) -> bool:
     with partition.writing() as tail:
         may_end = tail.at is not None and tail.at.first < tail.next <= rules.below and not tail.open
         growing = tail.position if may_end else 0
-        if new + growing < max(old, WORTH):
+        if new + growing < max(old, rules.worth):
             return False
         if growing:
             partition.roll()

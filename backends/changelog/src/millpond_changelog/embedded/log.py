@@ -15,8 +15,7 @@ from millpond.errors import ConfigError, StateNotFoundError, StoreClosedError
 from millpond.local import escape_name, explained, fsync_directory, fsync_tree, make_folders
 from millpond.local.durable import write_new
 from millpond.log import Batch, Extent, Log, LogCapabilities, Topic, unchecked
-from millpond_changelog.embedded import topic_file
-from millpond_changelog.embedded.compaction import Rules, compact
+from millpond_changelog.embedded import compaction, topic_file
 from millpond_changelog.embedded.frames import AppendId
 from millpond_changelog.embedded.owners import Fate, OwnerFile
 from millpond_changelog.embedded.partition import Partition
@@ -173,20 +172,21 @@ class EmbeddedLog(Log):
         place, settings = self.partition(name, partition), self._topic(name).settings
         policies = settings.get("cleanup.policy", "delete").split(",")
         if "compact" in policies:
-            rules = Rules(
+            rules = compaction.Rules(
                 lag_ms=_number(settings, "min.compaction.lag.ms", 0),
                 keep_deletions_ms=_number(settings, "delete.retention.ms", _DAY_MS),
                 segment_bytes=_number(settings, "segment.bytes", _SEGMENT),
                 below=below,
+                worth=compaction.WORTH,
             )
-            compact(place, rules, self.clock.millis(), check)
+            compaction.compact(place, rules, self.clock.millis(), check)
         retention = _number(settings, "retention.ms", -1)
         if "delete" in policies and retention >= 0:
-            place.trim(lambda end, millis: end <= below and millis < self.clock.millis() - retention)
+            place.trim(min(below, place.aged(self.clock.millis() - retention)))
 
     def trim(self, name: str, partition: int, before: int) -> None:
-        """Remove the segments that hold nothing from offset *before* on, as retention would."""
-        self.partition(name, partition).trim(lambda end, _: end <= before)
+        """Remove the records before the offset *before*, as retention would."""
+        self.partition(name, partition).trim(before)
 
     def _fate(self, append: AppendId) -> Fate:
         return OwnerFile(self.owners, append.owner).fate(append)

@@ -103,10 +103,16 @@ class OwnerFile:
         """The file."""
         return self.folder / f"{self.number:016x}"
 
-    @property
-    def live(self) -> Path:
-        """The file that is locked while an append is open."""
-        return self.folder / f"{self.number:016x}.live"
+    def live(self, epoch: int) -> Path:
+        """Give the file that is locked while an append of a claim is open: a sleeper's is in nobody's way."""
+        return self.folder / f"{self.number:016x}-{epoch}.live"
+
+    def forget_live(self, before: int) -> None:
+        """Remove what claims before the epoch *before* may have locked: the owner's file decides their appends."""
+        for path in self.folder.glob(f"{self.number:016x}-*.live"):
+            epoch = path.stem.partition("-")[2]
+            if epoch.isdigit() and int(epoch) < before:
+                path.unlink(missing_ok=True)
 
     @contextmanager
     def locked(self, timeout_s: float) -> Iterator[None]:
@@ -152,7 +158,7 @@ class OwnerFile:
         """Say what becomes of an append that no frame decides; what it says once, OPEN aside, it says for ever."""
         slot = self.read()
         known = _known(slot, append)
-        if known is not Fate.OPEN or is_held(self.live):
+        if known is not Fate.OPEN or is_held(self.live(append.epoch)):
             return known
         known = _known(self.read(), append)  # it may have been committed and let go in between
         return Fate.ABORTED if known is Fate.OPEN else known

@@ -9,7 +9,7 @@ from pathlib import Path
 from threading import RLock
 
 from millpond.errors import StateNotFoundError
-from millpond.local import explained, fsync_directory, fsync_file
+from millpond.local import explained, fsync_directory, fsync_file, write_durably
 from millpond.local.durable import write_new
 from millpond.log import Extent
 from millpond.points import reached
@@ -28,7 +28,7 @@ from millpond_changelog.embedded.frames import (
 )
 from millpond_changelog.embedded.locking import held
 from millpond_changelog.embedded.owners import Fate
-from millpond_changelog.embedded.segments import Segment
+from millpond_changelog.embedded.segments import Segment, start_name
 from millpond_changelog.embedded.tail import Tail
 
 
@@ -59,17 +59,15 @@ class Partition:
     def extent(self) -> Extent:
         """Look at it anew."""
         with self._guard, self._there():
-            self._tail.refresh()
             return self._extent()
 
     def readable(self) -> tuple[Extent, frozenset[AppendId]]:
         """Give its extent, and the appends below its end that nobody reads."""
         with self._guard, self._there():
-            self._tail.refresh()
             return self._extent(), frozenset(self._tail.aborted)
 
     def _extent(self) -> Extent:
-        end = self._tail.readable_end(self._fate)
+        end = self._tail.settle(self._fate)
         return Extent(min(self._tail.start, end), end, self._tail.compacted)
 
     @contextmanager
@@ -106,7 +104,7 @@ class Partition:
     def decide(self, append: AppendId, *, commit: bool) -> None:
         """Say what became of *append*, unless a frame says so already; durable at the next ``sync``."""
         with self.writing() as tail:
-            if append in tail.open:
+            if append in tail.open or append in tail.committed:
                 self._put(encode_frame(COMMIT if commit else ABORT, append, tail.next))
 
     def roll(self) -> None:
@@ -119,23 +117,36 @@ class Partition:
         reached("changelog.segment-sealed")
         self._begin_segment(tail.next)
 
-    def trim(self, goes: Callable[[int, int], bool]) -> None:
-        """
-        Remove segments from the first on, as long as *goes* says so.
-
-        It is given the offset behind a segment's last and the time of its last change, in milliseconds since 1970.
-        """
+    def trim(self, before: int) -> None:
+        """Remove what lies before the offset *before*, which is at most its end, and segments with nothing else."""
         with self.writing() as tail:
-            if not tail.open and tail.at is not None and goes(tail.next, _changed_ms(self.folder / tail.at.name)):
+            before = min(before, tail.next)
+            if before <= tail.start:
+                return
+            write_durably(self.folder / start_name(before), b"")
+            if tail.next <= before and not tail.open:
                 self.roll()
-            for segment, following in zip(tail.segments, tail.segments[1:], strict=False):
-                path = self.folder / segment.name
-                if not goes(following.first, _changed_ms(path)):
-                    break
-                with explained("remove", path):
-                    path.unlink()
+            tail.refresh()
+            ended = [one for one, behind in zip(tail.segments, tail.segments[1:], strict=False) if behind.first <= before]
+            names = [segment.name for segment in ended]
+            names += [path.name for path in self.folder.glob("*.start") if path.name < start_name(before)]
+            for name in names:
+                with explained("remove", self.folder / name):
+                    (self.folder / name).unlink()
             fsync_directory(self.folder)
             tail.refresh()
+
+    def aged(self, millis: int) -> int:
+        """Give the offset before which all segments that no longer grow were last changed before *millis*."""
+        with self.writing() as tail:
+            if tail.at is not None and not tail.open and _changed_ms(self.folder / tail.at.name) < millis:
+                self.roll()
+            before = tail.start
+            for segment, following in zip(tail.segments, tail.segments[1:], strict=False):
+                if _changed_ms(self.folder / segment.name) >= millis:
+                    break
+                before = following.first
+            return before
 
     def _mend(self) -> None:
         """Cut a torn end, and begin the segment that is to follow, if there is none."""

@@ -29,7 +29,7 @@ from millpond_changelog.embedded.frames import (
     run_at,
 )
 from millpond_changelog.embedded.partition import Partition
-from millpond_changelog.embedded.segments import Segment, in_force, place_of
+from millpond_changelog.embedded.segments import Segment, in_force, place_of, start_of
 
 RECORDS = 1_000
 SIZE = 1 << 20
@@ -85,7 +85,7 @@ def read_batches(
     partition: Partition, start: int, stop: int, aborted: Collection[AppendId], check: Callable[[], None]
 ) -> Iterator[FolderBatch]:
     """Give committed records with ``start <= offset < stop``; *stop* is within what can be read."""
-    position = start
+    position = given = start
     while position < stop:
         found = _open(partition, position)
         if found is None:
@@ -101,13 +101,15 @@ def read_batches(
                 batch.position = min(stop, max(batch.position, _behind(frame)))
                 if batch.is_full:
                     check()
+                    given = batch.position
                     yield batch
                     batch = FolderBatch(batch.position)
                 position = batch.position
         check()
         if position == begun:
             raise StateCorruptError(f"{partition.folder} lacks the segment behind {segment.name}")
-        if batch.position >= stop or len(batch):
+        if batch.position > given and (batch.position >= stop or len(batch)):
+            given = batch.position
             yield batch
 
 
@@ -115,11 +117,12 @@ def _open(partition: Partition, position: int) -> tuple[Segment, BinaryIO] | Non
     """Open the segment that has *position*; None: it has just gone."""
     with explained("read", partition.folder):
         try:
-            segments, _ = in_force(os.listdir(partition.folder))
+            names = os.listdir(partition.folder)
         except FileNotFoundError:
             raise StateNotFoundError(f"there is no {partition.folder}: the topic was deleted") from None
+        segments, _ = in_force(names)
         index = place_of(segments, position)
-        if index < 0:
+        if index < 0 or position < start_of(names):
             raise StateNotFoundError(f"offset {position} is no longer in {partition.folder}: retention removed it")
         segment = segments[index]
         if segment.end is not None and position >= segment.end:

@@ -11,6 +11,7 @@ from attrs import frozen
 from millpond.errors import StateCorruptError
 
 _NAME = re.compile(r"([0-9]{20})(?:-([0-9]{20}))?\.log")
+_START = re.compile(r"([0-9]{20})\.start")
 
 
 @frozen(order=True)
@@ -56,6 +57,16 @@ def in_force(names: Iterable[str]) -> tuple[list[Segment], list[Segment]]:
             chosen.append(segment)
             covered = max(covered, segment.end or 0)
     return chosen, replaced
+
+
+def start_of(names: Iterable[str]) -> int:
+    """Give the offset before which all was removed, as the files of a partition say it; 0: nothing was."""
+    return max((int(match[1]) for name in names if (match := _START.fullmatch(name)) is not None), default=0)
+
+
+def start_name(offset: int) -> str:
+    """Give the name of the file that says that all before *offset* was removed."""
+    return f"{offset:020}.start"
 
 
 def place_of(segments: list[Segment], offset: int) -> int:

@@ -25,7 +25,7 @@ from millpond_changelog.embedded.frames import (
     decode_frame,
 )
 from millpond_changelog.embedded.owners import Fate
-from millpond_changelog.embedded.segments import Segment, check_chain, in_force
+from millpond_changelog.embedded.segments import Segment, check_chain, in_force, start_of
 
 _PIECE = 1 << 20
 
@@ -40,11 +40,13 @@ class Tail:
         identity: Its topic's.
         partition: Its number.
         segments: In force.
+        removed: The offset before which all was removed.
         at: The segment that is read, or None before the first.
         position: Bytes of it that were read: all whole frames.
         next: The offset that the next record gets.
         open: Undecided appends and their first offset here.
         aborted: Appends whose records nobody reads.
+        committed: Appends that are committed though no frame says so yet.
         sealed: The segment that is read has ended.
     """
 
@@ -52,11 +54,13 @@ class Tail:
     identity: bytes
     partition: int
     segments: list[Segment] = field(factory=list)
+    removed: int = 0
     at: Segment | None = None
     position: int = 0
     next: int = 0
     open: dict[AppendId, int] = field(factory=dict)
     aborted: set[AppendId] = field(factory=set)
+    committed: set[AppendId] = field(factory=set)
     sealed: bool = False
 
     def refresh(self) -> None:
@@ -67,7 +71,9 @@ class Tail:
             StateCorruptError: What was once whole is damaged, or a segment is missing.
         """
         with explained("read", self.folder):
-            self.segments, _ = in_force(os.listdir(self.folder))
+            names = os.listdir(self.folder)
+        self.segments, _ = in_force(names)
+        self.removed = start_of(names)
         if self.at is not None and self.at not in self.segments:
             self._forget()
         check_chain(self.segments, self.folder)
@@ -77,6 +83,7 @@ class Tail:
         self.at, self.position, self.next, self.sealed = None, 0, 0, False
         self.open.clear()
         self.aborted.clear()
+        self.committed.clear()
 
     def _go_on(self) -> None:
         """Read the segment that is read, and all behind it."""
@@ -129,10 +136,12 @@ class Tail:
         if frame.kind in (DATA, SEAL) and frame.first != self.next:
             raise StateCorruptError(f"{path} is damaged: offset {self.next} was to follow, and it is {frame.first}")
         if frame.kind == DATA:
-            self.open.setdefault(frame.append, frame.first)
+            if frame.append not in self.aborted and frame.append not in self.committed:
+                self.open.setdefault(frame.append, frame.first)
             self.next = frame.first + frame.count
         elif frame.kind == COMMIT:
             self.open.pop(frame.append, None)
+            self.committed.discard(frame.append)
         elif frame.kind == ABORT:
             self.abort(frame.append)
         elif frame.kind == SEAL:
@@ -149,21 +158,31 @@ class Tail:
     @property
     def start(self) -> int:
         """The first offset that is still there."""
-        return self.segments[0].first if self.segments else 0
+        return max(self.removed, self.segments[0].first if self.segments else 0)
 
     @property
     def compacted(self) -> int:
         """The offset up to which records may be gone."""
         return max((segment.end for segment in self.segments if segment.end is not None), default=0)
 
-    def readable_end(self, fate: Callable[[AppendId], Fate]) -> int:
-        """Give the offset behind the last that can be read: before the first append that is open."""
-        for append in list(self.open):
-            found = fate(append)
-            if found is Fate.ABORTED:
-                self.abort(append)
-            elif found is Fate.COMMITTED:
-                self.open.pop(append)
+    def settle(self, fate: Callable[[AppendId], Fate]) -> int:
+        """
+        Read what was added since, decide what no frame decides, and give the offset behind the last that can be read.
+
+        An append may be committed while it is read: then all of its frames are there, and have to be read first.
+        """
+        is_whole = False
+        while not is_whole:
+            self.refresh()
+            is_whole = True
+            for append in list(self.open):
+                found = fate(append)
+                if found is Fate.ABORTED:
+                    self.abort(append)
+                elif found is Fate.COMMITTED:
+                    self.open.pop(append)
+                    self.committed.add(append)
+                    is_whole = False
         return min(self.open.values(), default=self.next)
 
 

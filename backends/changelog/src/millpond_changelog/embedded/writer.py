@@ -58,6 +58,7 @@ class FolderWriter(LogWriter):
                 self.finish(slot)
             slot = claimed(slot, owner)
             self.file.write(slot)
+            self.file.forget_live(slot.epoch)
         self.epoch = slot.epoch
 
     def append(self) -> FolderAppend:
@@ -82,6 +83,8 @@ class FolderWriter(LogWriter):
                 self._open = None
             if not settled:
                 self._left = append
+            elif self._left is append:
+                self._left = None
 
     def finish(self, slot: Slot) -> None:
         """Say in all its partitions that the append that *slot* names is committed; under the owner's lock."""
@@ -118,7 +121,8 @@ class FolderAppend(Append):
         self._log = writer.log
         self._id = id
         self._parts: dict[tuple[str, int], _Part] = {}
-        self._live = lock_on(writer.file.live)
+        self._live_path = writer.file.live(writer.epoch)
+        self._live = lock_on(self._live_path)
         self._state = "open"
 
     def add(
@@ -143,7 +147,7 @@ class FolderAppend(Append):
 
     def _part(self, topic: str, partition: int) -> _Part:
         if not self._live.is_locked:
-            take(self._live, self._writer.file.live, self._log.timeout_s)
+            take(self._live, self._live_path, self._log.timeout_s)
         known = self._parts.get((topic, partition))
         if known is None:
             known = self._parts[topic, partition] = _Part(self._log.partition(topic, partition))
@@ -160,7 +164,10 @@ class FolderAppend(Append):
         return {place: part.last for place, part in self._parts.items()}
 
     def commit(self) -> None:
-        """Make all of it readable at once."""
+        """Make all of it readable at once; where an earlier call left that in doubt, find out."""
+        if self.doubtful:
+            self._find_out()
+            return
         self._refuse_ended()
         writer = self._writer
         try:
@@ -173,12 +180,21 @@ class FolderAppend(Append):
             self._end(settled=True, state="aborted")
             raise
         except MillpondError as error:
+            self.doubtful = True
             self._end(settled=False, state="unknown")
             raise TransientError(f"it is not known whether an append to the log is readable: {error}") from error
         except BaseException:
+            self.doubtful = True
             self._end(settled=False, state="unknown")
             raise
         self._end(settled=True, state="committed")
+
+    def _find_out(self) -> None:
+        is_committed = self.settle()
+        self.doubtful, self._state = False, "committed" if is_committed else "aborted"
+        self._writer.ended(self, settled=True)
+        if not is_committed:
+            raise TransientError("an append to the log was not committed: begin it anew")
 
     def _decide(self, slot: Slot | None) -> None:
         places = tuple(
@@ -204,11 +220,12 @@ class FolderAppend(Append):
         finally:
             self._end(settled=settled, state="aborted")
 
-    def settle(self) -> None:
+    def settle(self) -> bool:
         """
-        Say what became of it where that was left unsaid.
+        Say in its partitions what became of it where that was left unsaid; give whether it is committed.
 
         Raises:
+            FencedError: The owner has a later writer, which has said so.
             TransientError: It still cannot be said.
         """
         writer = self._writer
@@ -218,8 +235,9 @@ class FolderAppend(Append):
             assert slot is not None
             if (slot.done, slot.number) == (self._id.epoch, self._id.number):
                 writer.finish(slot)
-                return
+                return True
         self._say_aborted()
+        return False
 
     def _say_aborted(self) -> None:
         for part in self._parts.values():
