@@ -20,6 +20,7 @@ from zookeeper_managers import SESSION, connection_of, expire, metadata_at
 
 from millpond.blob.folder import BlobFolder
 from millpond.blob.memory import MemoryBlobStore
+from millpond.coordinator import conformance
 from millpond.coordinator.metadata import MAX_RECORD, StoredRecord
 from millpond.errors import ConfigError, FencedError, StateCorruptError, StoreClosedError, TransientError
 from millpond_zookeeper import ZooKeeperMetadata, ZooKeeperSettings
@@ -47,6 +48,12 @@ def make(hosts: str, root: str) -> Iterator[Make]:
 
 def nodes(root: str) -> str:
     return f"{root}/flights/coordinator"
+
+
+@pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
+def test_it_keeps_the_contract_of_the_role(hosts, root, check):
+    """Every check of the role that the core has passes."""
+    check(lambda: metadata_at(hosts, root))
 
 
 # The record

@@ -187,8 +187,6 @@ class CoordinatorRoom:
                 return self._refused(leadership, wrapped, unknown, refusal, until)
             else:
                 return version_text(state.version, state.mzxid)
-            if (found := self._find(wrapped, until)) is not None:
-                return found
 
     def _find(self, wrapped: Wrapped, until: float) -> str | None:
         """Give the version of *wrapped* if it is what is there: then an answer was lost, and not the write."""

@@ -24,7 +24,7 @@ from millpond_zookeeper.failures import LostAnswerError
 from millpond_zookeeper.leadership import SessionLeadership
 from millpond_zookeeper.lease import lease_end, now_s
 
-_LONGEST_WAIT_S = 1.0
+_LONGEST_WAIT_S = 10.0
 
 
 @define(eq=False)
