@@ -21,7 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -40,10 +40,9 @@ from millpond_s3.store import S3Store
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import services.null_s3
-import services.toxiproxy
 import services.versitygw
 import services.watching_proxy
-from services.go_tools import TOXIPROXY
+from services import slow_link
 from services.s3_server import S3Server
 
 MIB = 1 << 20
@@ -128,7 +127,7 @@ def bucket_server(root: Path) -> Iterator[S3Server]:
         yield server
 
 
-def config(root: Path, place: Mapping[str, Any], stores: int = 1) -> dict[str, object]:
+def config(root: Path, place: Mapping[str, Any], stores: int = 1) -> dict[str, Any]:
     """Give the configuration of a job on the bucket."""
     names = [f"s{number}" for number in range(stores)]
     return {
@@ -308,7 +307,7 @@ def child(what: str, place: Mapping[str, object], size: int) -> float:
 def rate(root: Path, size: int, repetitions: int) -> list[Row]:
     """Measure puts and gets of one thread while *size* bytes go up over a link, beside the same without an upload."""
     during, alone = [], []
-    with bucket_server(root / "s3") as server, slow_link(root, server) as endpoint:
+    with bucket_server(root / "s3") as server, slow_link.before(server.endpoint, LINK_KB_S, root) as endpoint:
         place = config(root, {**server.settings, "endpoint": endpoint})
         with millpond.open_job(place) as job, job.open_task("t") as task:
             for number in range(repetitions):
@@ -322,17 +321,10 @@ def rate(root: Path, size: int, repetitions: int) -> list[Row]:
     return [Row(name, during, alone, "k records/s", ">= 0.9x", at_least(0.9))]
 
 
-@contextmanager
-def slow_link(root: Path, server: S3Server) -> Iterator[str]:
-    """Put a link of limited speed in front of *server*, where Toxiproxy is there."""
-    if TOXIPROXY.find() is None:
-        yield server.endpoint
-        return
-    with ExitStack() as stack:
-        proxy = stack.enter_context(services.toxiproxy.serve(root / "toxiproxy"))
-        proxied = stack.enter_context(proxy.before(server.endpoint))
-        stack.enter_context(proxied.toxic("bandwidth", upstream=True, rate=LINK_KB_S))
-        yield proxied.endpoint
+def with_endpoint(place: Mapping[str, Any], endpoint: str) -> dict[str, Any]:
+    """Give the configuration *place* with another way to its bucket."""
+    archive = {**place["backends"]["archive"], "endpoint": endpoint}
+    return {**place, "checkpoint": {**place["checkpoint"], "endpoint": endpoint}, "backends": {"archive": archive}}
 
 
 def work(task: Task, longest_s: float, until: Callable[[], bool] = lambda: False) -> float:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import millpond
 from millpond.checkpoint import CheckpointId
 from millpond.errors import ConfigError, StateCorruptError, StateNotFoundError
 from millpond.local import escape_name
@@ -460,3 +461,30 @@ def test_a_real_database_goes_there_and_back(bench, snapshot_of, factory, open_e
         factory.restore_manager(bench.context(None), [StoreSpec("delays", "rocksdb")]).restore(target)
         (target.directory / "MANIFEST").unlink()
         assert list(open_engine(target.directory, read_only=True).scan(None, None, False)) == state
+
+
+def test_an_older_whole_image_under_a_newer_name_is_refused(tmp_path):
+    """A backup in which somebody put an older image of the same store in the newer one's place is damage, not state."""
+    source = millpond.SystemStreamPartition("test", "numbers", 0)
+    settings = {
+        "job": {"name": "swapped", "state_dir": str(tmp_path / "state")},
+        "checkpoint": {"manager": "directory", "path": str(tmp_path / "records"), "retain": 2},
+        "backends": {"disk": {"type": "rocksdb-local", "path": str(tmp_path / "backup")}},
+        "stores": {"counts": {"engine": "rocksdb", "key": "str", "value": "json"}},
+        "commit": {"interval": "1h"},
+    }
+    with millpond.open_job(settings) as job, job.open_task("t") as task:
+        for number in range(2):
+            task.store("counts")["k"] = number
+            task.processed(source, number)
+            task.commit_now(30)
+    older, newer = sorted(path.parent for path in (tmp_path / "backup").rglob("MANIFEST"))
+    shutil.rmtree(tmp_path / "state")
+
+    with millpond.open_job(settings) as job, job.open_task("t") as task:
+        assert 1 == task.store("counts")["k"]
+    shutil.rmtree(tmp_path / "state")
+    shutil.rmtree(newer)
+    shutil.copytree(older, newer)
+    with millpond.open_job(settings) as job, pytest.raises(StateCorruptError, match="is another one"):
+        job.open_task("t")

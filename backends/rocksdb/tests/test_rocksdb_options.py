@@ -129,7 +129,7 @@ def test_the_defaults_arrive(tmp_path):
     text = options_file(tmp_path)
     for written in (
         "compaction_style=kCompactionStyleUniversal",
-        "level0_file_num_compaction_trigger=8",
+        "level0_file_num_compaction_trigger=12",
         f"write_buffer_size={16 * MIB}",
         f"target_file_size_base={16 * MIB}",
         "compression=kLZ4Compression",

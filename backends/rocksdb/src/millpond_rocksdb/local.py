@@ -21,7 +21,7 @@ from attrs.converters import optional
 from millpond.checkpoint import Checkpoint, CheckpointId, Markers
 from millpond.errors import ConfigError, StateCorruptError, StateNotFoundError
 from millpond.formats.manifest import FILE_NAME as MANIFEST
-from millpond.formats.manifest import check_name
+from millpond.formats.manifest import ImageManifest, check_name
 from millpond.local import (
     explained,
     read_manifest,
@@ -227,6 +227,11 @@ class LocalRestore(TaskRestoreManager):
 
     def __init__(self, task: TaskContext, root: Path) -> None:
         self._task, self._root = task, root
+        self._images: Markers = {}
+
+    def init(self, checkpoint: Checkpoint) -> None:
+        """Note which image of each store the checkpoint was made of."""
+        self._images = checkpoint.images
 
     def restore(self, target: RestoreTarget) -> None:
         """Give one store's image back; its files are verified while they are copied, or by ``adopt``."""
@@ -247,6 +252,7 @@ class LocalRestore(TaskRestoreManager):
     def _fill(self, image: Path, target: RestoreTarget) -> bool:
         """Bring all files, the manifest last; say whether all were copied, and so verified."""
         manifest = read_manifest(image)
+        self._refuse_another(image, manifest, target.store)
         pieces = [Piece(image / f.name, target.directory / f.name, f.size, f.digest) for f in manifest.files]
         _make_subfolders(pieces)
         to_copy = [piece for piece in pieces if not link(piece, {})]
@@ -255,6 +261,20 @@ class LocalRestore(TaskRestoreManager):
         with explained("write", target.directory / MANIFEST):
             (target.directory / MANIFEST).write_bytes((image / MANIFEST).read_bytes())
         return len(to_copy) == len(pieces)
+
+    def _refuse_another(self, image: Path, manifest: ImageManifest, store: str) -> None:
+        """
+        Refuse an image that was put where this one should be, though it is whole.
+
+        A record of Samza's names no images; then only the store can be compared.
+        """
+        made = str(ImageName(manifest.id, manifest.writer))
+        wanted = self._images.get(store, made)
+        if manifest.store != store or made != wanted:
+            raise StateCorruptError(
+                f"the image {image} is another one: its {MANIFEST} says {made} of store {manifest.store!r}, and the "
+                f"checkpoint was made of {wanted} of store {store!r}"
+            )
 
     def _copy_all(self, pieces: Sequence[Piece], target: RestoreTarget) -> None:
         telling = threading.Lock()
