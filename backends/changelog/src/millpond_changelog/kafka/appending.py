@@ -153,11 +153,13 @@ class KafkaAppend(Append):
 
     def _try_to_abort(self, timeout_s: float) -> bool:
         """Give it up; True if that is done, or the producer is at its end anyway."""
-        self._producer.purge()
         try:
             if self._seat.transactions:
+                # The driver purges by itself, and then takes a new epoch: what is purged before that leaves a gap in the
+                # numbers of its records, for which the brokers refuse the next append.
                 self._producer.abort_transaction(timeout_s)
             else:
+                self._producer.purge()
                 self._producer.flush(0)
         except KafkaException as error:
             if not error.args[0].fatal():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as LateError
 from threading import Event
@@ -19,7 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it gives th
     OffsetSpec,
 )
 
-from millpond.errors import MillpondError, StateNotFoundError, TransientError
+from millpond.errors import StateNotFoundError, StoreClosedError, TransientError
 from millpond.log import Extent, Topic
 from millpond_changelog.kafka.clients import Clients, Complaints
 from millpond_changelog.kafka.driver_errors import ABSENT, Doing, translate
@@ -61,28 +61,20 @@ class Topics:
         doing = Doing(verb="create", right="CREATE (on the topic, or on the cluster)", topic=name)
         config = {key: value for key, value in settings.items() if key != REPLICATION}
         new = NewTopic(name, partitions, int(settings.get(REPLICATION, -1)), config=config)
-        try:
-            self._ask(doing, lambda admin: admin.create_topics([new], **self._times())[name])
-        except _Refusal as refusal:
-            if refusal.name != "TOPIC_ALREADY_EXISTS":
-                raise refusal.error from refusal
+        self._ask(doing, lambda admin: admin.create_topics([new], **self._times())[name], {"TOPIC_ALREADY_EXISTS"})
         self._await_leaders(name)
 
     def delete(self, name: str) -> None:
         """Remove the topic *name*; a missing one is fine."""
         doing = Doing(verb="delete", right="DELETE", topic=name)
-        try:
-            self._ask(doing, lambda admin: admin.delete_topics([name], **self._times())[name])
-        except _Refusal as refusal:
-            if refusal.name not in ABSENT:
-                raise refusal.error from refusal
+        self._ask(doing, lambda admin: admin.delete_topics([name], **self._times())[name], ABSENT)
 
     def describe(self, name: str) -> Topic:
         """Look at the topic *name*."""
         found = self._look(name)
         doing = Doing(verb="read the settings of", right="DESCRIBE_CONFIGS", topic=name)
         resource = ConfigResource(RESOURCE_TOPIC, name)
-        entries = self._answer(doing, lambda admin: admin.describe_configs([resource], **self._time())[resource])
+        entries = self._ask(doing, lambda admin: admin.describe_configs([resource], **self._time())[resource]) or {}
         settings = {entry.name: str(entry.value) for entry in entries.values() if entry.value is not None}
         settings[REPLICATION] = str(min((len(each.replicas) for each in found.partitions), default=0))
         return Topic(name, str(found.topic_id), len(found.partitions), settings)
@@ -97,30 +89,28 @@ class Topics:
         return self._offsets(name, partition, (_LATEST,))[0]
 
     def _offsets(self, name: str, partition: int, wanted: Sequence[Any]) -> list[int]:
+        """Ask for offsets; again while the partition is there and has no leader."""
         where = TopicPartition(name, partition)
         doing = Doing(verb="look into", right="DESCRIBE", topic=name)
         deadline = time.monotonic() + self.timeout_s
         while True:
-            try:
-                asked = [self._asking(doing, _offset_of(where, spec, self._time())) for spec in wanted]
-                return [int(self._await(doing, each).offset) for each in asked]
-            except _Refusal as refusal:
-                self._settle_refusal(refusal, name, partition, deadline)
+            asked = [self._begin(doing, _offset_of(where, spec, self._time())) for spec in wanted]
+            found = [self._await(doing, each, ABSENT) for each in asked]
+            if None not in found:
+                return [int(each.offset) for each in found]
+            self._see_that_it_is_there(name, partition)
+            if time.monotonic() > deadline:
+                raise TransientError(f"partition {partition} of the topic {name!r} has no leader")
+            Event().wait(_PAUSE_S)
 
-    def _settle_refusal(self, refusal: _Refusal, name: str, partition: int, deadline: float) -> None:
-        """Tell a partition that is not there from one whose leader is about to change: then return, to ask again."""
-        if refusal.name not in ABSENT:
-            raise refusal.error from refusal
+    def _see_that_it_is_there(self, name: str, partition: int) -> None:
         count = len(self._look(name).partitions)
         if partition >= count:
             raise StateNotFoundError(f"the topic {name!r} has {count} partitions: there is no partition {partition}")
-        if time.monotonic() > deadline:
-            raise TransientError(f"partition {partition} of the topic {name!r} has no leader") from refusal
-        Event().wait(_PAUSE_S)
 
     def _look(self, name: str) -> Any:
         doing = Doing(verb="look at", right="DESCRIBE", topic=name)
-        return self._answer(doing, lambda admin: admin.describe_topics(TopicCollection([name]), **self._time())[name])
+        return self._ask(doing, lambda admin: admin.describe_topics(TopicCollection([name]), **self._time())[name])
 
     def _await_leaders(self, name: str) -> None:
         """Wait until each partition of a new topic has a leader: for a moment after its creation nobody knows it."""
@@ -141,54 +131,40 @@ class Topics:
     def _times(self) -> dict[str, float]:
         return {"request_timeout": self.timeout_s, "operation_timeout": self.timeout_s}
 
-    def _answer(self, doing: Doing, call: Callable[[AdminClient], Future[T]]) -> T:
-        try:
-            return self._ask(doing, call)
-        except _Refusal as refusal:
-            raise refusal.error from refusal
+    def _ask(
+        self, doing: Doing, call: Callable[[AdminClient], Future[T]], fine: Collection[str] = frozenset()
+    ) -> T | None:
+        """Ask and wait; None if the answer is an error whose name is *fine*."""
+        return self._await(doing, self._begin(doing, call), fine)
 
-    def _ask(self, doing: Doing, call: Callable[[AdminClient], Future[T]]) -> T:
-        return self._await(doing, self._asking(doing, call))
-
-    def _asking(self, doing: Doing, call: Callable[[AdminClient], Future[T]]) -> Future[T]:
+    def _begin(self, doing: Doing, call: Callable[[AdminClient], Future[T]]) -> Future[T]:
         admin = self._admin
-        assert admin is not None, "the log sees to it"
+        if admin is None:
+            raise StoreClosedError("this log is closed: open it anew")
         self._complaints.forget()
         admin.poll(0)
         try:
             return call(admin)
         except KafkaException as error:
-            raise self._refusal(error, doing) from error
+            raise translate(error.args[0], doing, self._complaints) from error
 
-    def _await(self, doing: Doing, answer: Future[T]) -> T:
+    def _await(self, doing: Doing, answer: Future[T], fine: Collection[str] = frozenset()) -> T | None:
         """Wait for an answer; not for long where the brokers do not even accept who asks."""
         asked = time.monotonic()
         while True:
             try:
                 return answer.result(_SLICE_S)
             except KafkaException as error:
-                raise self._refusal(error, doing) from error
+                if error.args[0].name() in fine:
+                    return None
+                raise translate(error.args[0], doing, self._complaints) from error
             except LateError:
                 if self._admin is not None:
                     self._admin.poll(0)
                 waited = time.monotonic() - asked
                 if waited > self.timeout_s + 1 or (self._complaints.refused is not None and waited > _REFUSAL_S):
-                    raise _Refusal("_TIMED_OUT", self._too_late(doing)) from None
-
-    def _too_late(self, doing: Doing) -> MillpondError:
-        return translate(KafkaError(KafkaError._TIMED_OUT), doing, self._complaints)  # noqa: SLF001 - the driver's own
-
-    def _refusal(self, error: KafkaException, doing: Doing) -> _Refusal:
-        cause = error.args[0]
-        return _Refusal(cause.name(), translate(cause, doing, self._complaints))
-
-
-class _Refusal(Exception):  # noqa: N818 - it never leaves this room
-    """What the driver said to a question, and what that means."""
-
-    def __init__(self, name: str, error: MillpondError) -> None:
-        super().__init__(name)
-        self.name, self.error = name, error
+                    too_late = KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - the driver's own name
+                    raise translate(too_late, doing, self._complaints) from None
 
 
 _EARLIEST: Any = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
