@@ -56,7 +56,11 @@ class CompactedLogModel(LogModel):
 
 
 _SETTINGS = settings(
-    max_examples=int(os.environ.get("MILLPOND_MODEL", "8")), stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
+    max_examples=int(os.environ.get("MILLPOND_MODEL", "8")),
+    stateful_step_count=25,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    print_blob=True,
 )
 
 TestLogModel = LogModel.TestCase

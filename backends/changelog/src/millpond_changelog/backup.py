@@ -21,6 +21,7 @@ from attrs import frozen
 from millpond.checkpoint import Checkpoint, Markers, SystemStreamPartition
 from millpond.errors import ConfigError, StateNotFoundError, TransientError
 from millpond.local import escape_name
+from millpond.log import Append
 from millpond.points import reached
 from millpond.spi import Change, Snapshot, StoreSpec, TaskBackupManager, TaskContext
 from millpond_changelog import headers
@@ -90,13 +91,17 @@ class ChangelogBackup(TaskBackupManager):
                 self._begun[store] = self._look(store, text)
         for store, begun in self._begun.items():
             if begun.rewrite:
-                log.warning("task %r, store %r: all of it goes to the log again: %s", self._task.task, store, begun.rewrite)
+                log.warning(
+                    "task %r, store %r: all of it goes to the log again: %s", self._task.task, store, begun.rewrite
+                )
         return [store for store, begun in self._begun.items() if begun.is_due]
 
     def _look(self, store: str, text: str) -> Beginning:
         place = self._places[store]
         folder = self._folder / "undo" / escape_name(store)
-        return look(self._lease.log, text, decode(text, marker_owner(self._task, store)), (place.topic, place.partition), folder)
+        return look(
+            self._lease.log, text, decode(text, marker_owner(self._task, store)), (place.topic, place.partition), folder
+        )
 
     # ------------------------------------------------------------------------------------------------------ uploading
 
@@ -116,7 +121,8 @@ class ChangelogBackup(TaskBackupManager):
         place, base = self._place(store), snapshot.base(store)
         begun = self._begun.get(store)
         if begun is not None and base is not None and begun.marker != base[1]:
-            begun = self._begun.pop(store) and None  # a commit of this claim is published: nothing is left to undo
+            del self._begun[store]  # a commit of this claim is published: nothing is left to undo
+            begun = None
         if base is None or (begun is not None and begun.rewrite):
             return self._whole(snapshot, store, place, scratch, based=base is not None)
         self._warn_of_lag(snapshot, base[0].millis)
@@ -152,7 +158,7 @@ class ChangelogBackup(TaskBackupManager):
             ends = append.flush(snapshot.check)
             reached("changelog.sent")
             snapshot.check()
-            append.commit()
+            _commit(append)
         reached("changelog.committed")
         return ends
 
@@ -244,6 +250,16 @@ def _refuse_one_for_two(places: Mapping[str, Place]) -> None:
     for store, place in places.items():
         if (other := stores.setdefault((place.topic, place.partition), store)) != store:
             raise ConfigError(f"stores {other!r} and {store!r} have one topic, {place.topic}: each needs its own")
+
+
+def _commit(append: Append) -> None:
+    """Commit; where the answer was lost, ask once more."""
+    try:
+        append.commit()
+    except TransientError:
+        if not append.doubtful:
+            raise
+        append.commit()
 
 
 def _unless_empty(changes: Iterator[Change]) -> Iterator[Change] | None:

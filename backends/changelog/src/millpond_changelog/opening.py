@@ -22,7 +22,7 @@ def open_log(settings: LogSettings) -> Log:
     try:
         from millpond_changelog.kafka.log import KafkaLog
     except ImportError as error:
-        raise ConfigError(f"the driver for Kafka cannot be loaded: pip install millpond-changelog[kafka] ({error})") from error
-    return KafkaLog(
-        settings.bootstrap_servers, settings.kafka, timeout_s=timeout_s, transactions=settings.transactions
-    )
+        raise ConfigError(
+            f"the driver for Kafka cannot be loaded: pip install millpond-changelog[kafka] ({error})"
+        ) from error
+    return KafkaLog(settings.bootstrap_servers, settings.kafka, timeout_s=timeout_s, transactions=settings.transactions)

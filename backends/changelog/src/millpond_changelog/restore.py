@@ -33,7 +33,9 @@ class ChangelogRestore(TaskRestoreManager):
     def v1_markers(self, checkpoint: Checkpoint) -> Markers:
         """Find the stores' changelogs among a V1's offsets; Samza has one topic for all tasks of a job."""
         topics = Topics(self._settings, self._task.job.job, self._task.job.job_id, self._task.job.layout)
-        named = {topics.place(spec.name, self._task.task).topic: spec.name for spec in self._stores if checkpoint.offsets}
+        named = {
+            topics.place(spec.name, self._task.task).topic: spec.name for spec in self._stores if checkpoint.offsets
+        }
         found = {}
         for ssp, offset in checkpoint.offsets.items():
             if ssp.system == self._settings.system and ssp.stream in named:

@@ -36,7 +36,9 @@ _OVERHEAD = 512
 
 def _hidden_options(options: Mapping[str, object]) -> Mapping[str, object]:
     """Freeze *options*, with each text that does not merely say how as a secret."""
-    return MappingProxyType({name: value if name in PLAIN_OPTIONS else _hidden(value) for name, value in options.items()})
+    return MappingProxyType(
+        {name: value if name in PLAIN_OPTIONS else _hidden(value) for name, value in options.items()}
+    )
 
 
 def _hidden(value: object) -> object:
@@ -85,9 +87,13 @@ class LogSettings:
 
     def __attrs_post_init__(self) -> None:
         if self.directory is not None and (self.bootstrap_servers or self.kafka):
-            raise ConfigError("directory and bootstrap_servers are both set: a log is in a folder or in Kafka, not both")
+            raise ConfigError(
+                "directory and bootstrap_servers are both set: a log is in a folder or in Kafka, not both"
+            )
         if self.directory is None and not self.bootstrap_servers:
-            raise ConfigError("nothing says where the log is: set bootstrap_servers for Kafka, or directory for a folder")
+            raise ConfigError(
+                "nothing says where the log is: set bootstrap_servers for Kafka, or directory for a folder"
+            )
 
 
 @frozen(kw_only=True)

@@ -8,7 +8,7 @@ from datetime import timedelta
 from attrs import define, frozen
 
 from millpond.clock import Clock
-from millpond.errors import FormatError, MillpondError, StateCorruptError, StateNotFoundError
+from millpond.errors import FormatError, StateCorruptError, StateNotFoundError
 from millpond.log import Batch, Extent, Log, Topic
 from millpond.spi import Change, RestoreTarget
 from millpond_changelog import headers
@@ -139,7 +139,7 @@ class Source:
             here = sum(len(key) + len(value or b"") for key, value in changes)
             size += here
             done = batch.position - begin
-            total = size * (stop - begin) // done if done > 0 else None
+            total = max(size, size * (stop - begin) // done) if done > 0 else None
             target.progress(records=len(changes), size=here, total_size=total)
             last = batch if len(changes) else last
         self._check_end(last)

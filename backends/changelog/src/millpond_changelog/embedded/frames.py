@@ -182,7 +182,7 @@ def decode_records(frame: Frame, payload: bytes, where: str) -> Records:
         offsets = list(range(frame.first, frame.first + frame.count))
     if not len(changes) == len(offsets) == frame.count == sum(run[0] for run in runs):
         raise StateCorruptError(damaged)
-    return Records(changes, offsets, runs)  # type: ignore[arg-type]  # a list of pairs is one of changes
+    return Records(changes, offsets, runs)
 
 
 def run_at(runs: Sequence[Run], index: int) -> tuple[int, Mapping[str, bytes]]:

@@ -28,7 +28,9 @@ def take(lock: FileLock, path: Path, timeout_s: float) -> None:
         try:
             lock.acquire(timeout=timeout_s, poll_interval=0.005)
         except Timeout:
-            raise TransientError(f"somebody has held {path} for {timeout_s:g} s: is a process of the log stopped?") from None
+            raise TransientError(
+                f"somebody has held {path} for {timeout_s:g} s: is a process of the log stopped?"
+            ) from None
 
 
 @contextmanager

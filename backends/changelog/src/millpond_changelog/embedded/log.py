@@ -61,7 +61,9 @@ class EmbeddedLog(Log):
         """Make a topic; one that exists stays as it is."""
         self._refuse_closed()
         if not 1 <= partitions <= _MOST_PARTITIONS:
-            raise ConfigError(f"topic {name!r} is to have {partitions} partitions; from 1 to {_MOST_PARTITIONS} are possible")
+            raise ConfigError(
+                f"topic {name!r} is to have {partitions} partitions; from 1 to {_MOST_PARTITIONS} are possible"
+            )
         folder = self._folder(name)
         if folder.is_dir():
             return

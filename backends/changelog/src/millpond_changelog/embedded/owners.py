@@ -206,7 +206,9 @@ def refuse_replaced(slot: Slot | None, epoch: int) -> None:
 def _encode(slot: Slot) -> bytes:
     body = msgspec.msgpack.encode(slot)
     if len(body) + _HEAD.size > SLOT:
-        raise StateCorruptError(f"an append of {slot.owner!r} to {len(slot.places)} partitions is too wide for this log")
+        raise StateCorruptError(
+            f"an append of {slot.owner!r} to {len(slot.places)} partitions is too wide for this log"
+        )
     length = struct.pack(">I", len(body))
     return struct.pack(">I", zlib.crc32(length + body)) + length + body
 

@@ -127,7 +127,9 @@ class Partition:
             if tail.next <= before and not tail.open:
                 self.roll()
             tail.refresh()
-            ended = [one for one, behind in zip(tail.segments, tail.segments[1:], strict=False) if behind.first <= before]
+            ended = [
+                one for one, behind in zip(tail.segments, tail.segments[1:], strict=False) if behind.first <= before
+            ]
             names = [segment.name for segment in ended]
             names += [path.name for path in self.folder.glob("*.start") if path.name < start_name(before)]
             for name in names:
