@@ -1,4 +1,4 @@
-"""Killed between any two steps of a commit to the log, a job resumes at its last durable commit or after it, exactly."""
+"""Killed between any two steps of a commit to the log, a job resumes at or after its last durable commit, exactly."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def run(config: Path, until: int, *death: str) -> tuple[int, int, int]:
 
 @pytest.mark.parametrize("point", STEPS)
 def test_a_job_killed_within_a_commit_to_the_log_resumes_exactly(tmp_path: Path, point: str) -> None:
-    """Whatever step it dies at, on the same disk or another one, every store is what its offsets say; twice in a row."""
+    """Whatever step it dies at, twice, on the same disk or another one, every store is what its offsets say."""
     config = tmp_path / "job.toml"
     config.write_text(CONFIG.format(root=tmp_path))
     chance = random.Random(point)

@@ -60,7 +60,8 @@ class RestoreEngine:
         newest_id = None if newest is None else newest.id
         while True:
             try:
-                return Restored(checkpoint, self._restore(checkpoint), newest_id)
+                turned, images = self._restore(checkpoint)
+                return Restored(turned, images, newest_id)
             except (StateNotFoundError, StateCorruptError) as error:
                 checkpoint = self._older(checkpoint, error)
 
@@ -102,7 +103,8 @@ class RestoreEngine:
 
     # --------------------------------------------------------------------------------------------------- one checkpoint
 
-    def _restore(self, checkpoint: Checkpoint | None) -> dict[str, Image]:
+    def _restore(self, checkpoint: Checkpoint | None) -> tuple[Checkpoint | None, dict[str, Image]]:
+        """Restore *checkpoint*; give it as the plan has it, a V1 with markers, and the stores' images."""
         plan = self._plan(checkpoint)
         sources = {store.store: str(store) for store in plan.stores}
         id = None if checkpoint is None else checkpoint.id
@@ -110,7 +112,7 @@ class RestoreEngine:
         for store, key in plan.ignored:
             self._task.tell(MarkerIgnored(**self._task.where(), store=store, backend=key))
         reached("restore.planned")
-        return self._carry_out(plan)
+        return plan.checkpoint, self._carry_out(plan)
 
     def _plan(self, checkpoint: Checkpoint | None) -> RestorePlan:
         task = self._task

@@ -6,8 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 
 from attrs import field, frozen
 
-from millpond.checkpoint import Checkpoint, CheckpointId, Layout, Markers
-from millpond.errors import ConfigError, StateNotFoundError
+from millpond.checkpoint import Checkpoint, CheckpointId, Layout, Markers, SystemStreamPartition
+from millpond.errors import ConfigError, FormatError, StateNotFoundError
+from millpond.formats.changelog_marker import changelog_offsets
 
 
 @frozen
@@ -178,8 +179,22 @@ def refuse_other_rules(store: str, written: Mapping[str, str], configured: Mappi
 
 
 def v1_turned(checkpoint: Checkpoint, found: Mapping[str, Markers]) -> Checkpoint:
-    """Give a V1 *checkpoint* with the markers that were *found* among its offsets, by marker key."""
-    return Checkpoint(id=checkpoint.id, offsets=checkpoint.offsets, markers={**checkpoint.markers, **found})
+    """
+    Give a V1 *checkpoint* with the markers that were *found* among its offsets, by marker key.
+
+    What is a changelog's is no input: it would be taken for one by the host, and by the next checkpoint.
+    """
+    markers = {**checkpoint.markers, **found}
+    logs = _changelogs(found)
+    offsets = {source: offset for source, offset in checkpoint.offsets.items() if source not in logs}
+    return Checkpoint(id=checkpoint.id, offsets=offsets, markers=markers)
+
+
+def _changelogs(found: Mapping[str, Markers]) -> Collection[SystemStreamPartition]:
+    try:
+        return changelog_offsets(found).keys()
+    except FormatError:  # markers of another kind under Samza's key: whose they are, nobody here can tell
+        return ()
 
 
 def _listed(names: Sequence[str]) -> str:

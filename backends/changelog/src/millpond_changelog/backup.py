@@ -171,8 +171,8 @@ class ChangelogBackup(TaskBackupManager):
             self._identities.pop(place.topic, None)
             self._begun[part.store] = Beginning(part.unchanged, 0, f"topic {place.topic} was made anew")
             raise TransientError(
-                f"the offsets of {place.topic}, partition {place.partition} went back to {offset}: the topic was deleted "
-                "and made anew; the next commit writes all of its store"
+                f"the offsets of {place.topic}, partition {place.partition} went back to {offset}: the topic was "
+                "deleted and made anew; the next commit writes all of its store"
             )
         return self._encoded(snapshot, part.store, place, part.since, offset)
 
@@ -192,8 +192,8 @@ class ChangelogBackup(TaskBackupManager):
             return
         self._warned = True
         log.warning(
-            "task %r: %.0f s lie between two commits, and compaction spares a record for %.0f s only: commit more often, "
-            "or raise min_compaction_lag and the topics' min.compaction.lag.ms",
+            "task %r: %.0f s lie between two commits, and compaction spares a record for %.0f s only: commit more "
+            "often, or raise min_compaction_lag and the topics' min.compaction.lag.ms",
             self._task.task,
             apart_s,
             lag_s,
@@ -224,7 +224,8 @@ def owner_of(task: TaskContext) -> str:
 
 def marker_owner(task: TaskContext, store: str) -> str:
     """Say whose state a store's marker is."""
-    return "\0".join((task.job.job, task.job.job_id, task.task, task.backend, store))
+    names = (task.job.job, task.job.job_id, task.task, task.backend, store)
+    return "\0".join(names)
 
 
 def make_missing(lease: LogLease, place: Place, settings: Mapping[str, str]) -> None:

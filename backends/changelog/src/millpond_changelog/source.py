@@ -145,10 +145,10 @@ class Source:
         self._check_end(last)
         if self.unseen:
             raise StateNotFoundError(
-                f"{ssp.stream}, partition {ssp.partition}: after offset {self.marker.offset} come records that are older "
-                f"than its min.compaction.lag.ms, and {len(self.unseen)} of their keys, such as "
-                f"{min(self.unseen)[:64]!r}, have no record before: nobody can tell a new key from one whose earlier value "
-                "was compacted away"
+                f"{ssp.stream}, partition {ssp.partition}: after offset {self.marker.offset} come records that are "
+                f"older than its min.compaction.lag.ms, and {len(self.unseen)} of their keys, such as "
+                f"{min(self.unseen)[:64]!r}, have no record before: nobody can tell a new key from one whose earlier "
+                "value was compacted away"
             )
 
     def _seen(self, batch: Batch) -> Sequence[Change]:

@@ -125,7 +125,7 @@ def _number_of(task: str, layout: Layout | None) -> int | None:
     return None if match is None else int(match[1])
 
 
-# ----------------------------------------------------------------------------------------------------------------- names
+# ---------------------------------------------------------------------------------------------------------------- names
 
 
 def topic_name(job: str, job_id: str, store: str, task: str | None = None) -> str:
@@ -158,7 +158,7 @@ def _legal(topic: str, store: str) -> str:
     return topic
 
 
-# -------------------------------------------------------------------------------------------------------------- problems
+# ------------------------------------------------------------------------------------------------------------- problems
 
 
 def problems(topic: Topic, partitions: int | None, settings: ChangelogSettings) -> Iterator[str]:
@@ -189,8 +189,8 @@ def _policy_problems(topic: Topic) -> Iterator[str]:
         for name in ("retention.ms", "retention.bytes"):
             if number(topic.settings, name, -1) != -1:
                 yield (
-                    f"topic {topic.name} has cleanup.policy = compact,delete with {name} = {topic.settings[name]}, which "
-                    "removes state that is still needed: set cleanup.policy to compact"
+                    f"topic {topic.name} has cleanup.policy = compact,delete with {name} = {topic.settings[name]}, "
+                    "which removes state that is still needed: set cleanup.policy to compact"
                 )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
 import shutil
@@ -104,10 +103,10 @@ class EmbeddedLog(Log):
         self._refuse_closed()
         with explained("list", self._topics):
             try:
-                folders = [entry for entry in os.listdir(self._topics) if not entry.startswith(".")]
+                folders = [path for path in self._topics.iterdir() if not path.name.startswith(".")]
             except FileNotFoundError:
                 return []
-        paths = [self._topics / folder / topic_file.FILE_NAME for folder in folders]
+        paths = [folder / topic_file.FILE_NAME for folder in folders]
         return sorted(topic_file.decode(path.read_bytes(), str(path)).name for path in paths if path.is_file())
 
     def _folder(self, name: str) -> Path:

@@ -117,7 +117,7 @@ def _open(partition: Partition, position: int) -> tuple[Segment, BinaryIO] | Non
     """Open the segment that has *position*; None: it has just gone."""
     with explained("read", partition.folder):
         try:
-            names = os.listdir(partition.folder)
+            names = [path.name for path in partition.folder.iterdir()]
         except FileNotFoundError:
             raise StateNotFoundError(f"there is no {partition.folder}: the topic was deleted") from None
         segments, _ = in_force(names)

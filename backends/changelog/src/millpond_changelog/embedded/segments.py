@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 
 from attrs import frozen
@@ -86,7 +87,7 @@ def check_chain(segments: list[Segment], folder: Path) -> None:
     Raises:
         StateCorruptError: One is.
     """
-    for earlier, later in zip(segments, segments[1:], strict=False):
+    for earlier, later in pairwise(segments):
         if earlier.end is not None and earlier.end != later.first:
             raise StateCorruptError(
                 f"{folder} lacks a segment: {earlier.name} ends at {earlier.end}, and the next is {later.name}"

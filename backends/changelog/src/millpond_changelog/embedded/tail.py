@@ -71,7 +71,7 @@ class Tail:
             StateCorruptError: What was once whole is damaged, or a segment is missing.
         """
         with explained("read", self.folder):
-            names = os.listdir(self.folder)
+            names = [path.name for path in self.folder.iterdir()]
         self.segments, _ = in_force(names)
         self.removed = start_of(names)
         if self.at is not None and self.at not in self.segments:
