@@ -17,7 +17,7 @@ SEEDS := 0-300
 JOBS := 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-all demo demo-s3 bench crash docs lock upgrade clean
+.PHONY: help setup test test-all demo demo-s3 demo-kafka bench crash docs lock upgrade clean
 
 help: ## list these words
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
@@ -38,6 +38,10 @@ demo: setup ## run the flights, kill them again and again, compare everything
 demo-s3: setup ## the same with records and state in a bucket, on a server that it starts itself
 	$(IN_VENV) tests/services/go_tools.py
 	$(IN_VENV) examples/flights/run.py --s3 --keep build/flights-s3
+
+demo-kafka: setup ## the same with input, records and state in Kafka, on a broker that it starts itself
+	$(IN_VENV) tests/services/kafka.py
+	$(IN_VENV) examples/flights/run.py --kafka --keep build/flights-kafka
 
 bench: setup ## measure beside the bare parts, each program of benchmarks/ in turn, into one table
 	$(IN_VENV) benchmarks/run.py

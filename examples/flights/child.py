@@ -33,10 +33,10 @@ class Child:
     ended: bool = False
 
     @classmethod
-    def start(cls, config: Path, streams: Path, rows_per_s: float, errors: Path) -> Child:
-        """Start the job in a process group of its own; what it complains about is appended to *errors*."""
-        program = Path(__file__).with_name("job.py")
-        command = [sys.executable, str(program), str(config), str(streams), "--rows-per-s", str(rows_per_s)]
+    def start(cls, program: str, config: Path, given: str, rows_per_s: float, errors: Path) -> Child:
+        """Start *program* in a process group of its own; what it complains about is appended to *errors*."""
+        path = Path(__file__).with_name(program)
+        command = [sys.executable, str(path), str(config), given, "--rows-per-s", str(rows_per_s)]
         with errors.open("ab") as complaints:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=complaints, start_new_session=True)
         assert process.stdout is not None

@@ -114,7 +114,7 @@ def read_after(stream: Path, offset: int | None) -> Iterator[tuple[int, Flight]]
     first = 0 if offset is None else offset + 1
     with stream.open(encoding="utf-8", newline="") as file:
         for number, row in enumerate(csv.reader(islice(file, first, None)), start=first):
-            yield number, _stored(row)
+            yield number, from_row(row)
 
 
 def _flight(row: dict[str, str]) -> Flight:
@@ -139,7 +139,8 @@ def _minutes(text: str) -> int | None:
     return None if text in ("NA", "") else int(float(text))
 
 
-def _stored(row: list[str]) -> Flight:
+def from_row(row: list[str]) -> Flight:
+    """Read a row of a stream."""
     scheduled, departs, day, carrier, number, tail, dest, dep_delay, arr_delay, air_time, distance = row
     return Flight(
         scheduled,

@@ -10,19 +10,21 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from string import Template
 
+import broker
+import bucket
+import job
+import job_kafka
 from attrs import frozen
-from bucket import Bucket, serve
 from child import Child
 from compare import Comparison, compare_offset, compare_store
 from filelock import FileLock, Timeout
 from flights import ORIGINS, NoDataError, find_data, read_after, read_departures, stream_file, write_streams
-from job import source_of
 from kills import plan_kills
 from ledger import BrokenPromiseError, Ledger
 from plain import STORES, compute
@@ -36,9 +38,45 @@ import millpond
 HERE = Path(__file__).resolve().parent
 CHECKOUT = HERE.parents[1]
 LOCK = ".lock"
-BUCKET = "s3"  # where a server of this run keeps its bucket; it is there before the configuration
+SERVERS = ("s3", "kafka")  # where a server of this run keeps its data; it is there before the configuration
 SHOWN_LINES = 12
 LEAST_SECONDS_A_KILL = 1.0  # a small run is slowed down to this, so that there is something left to kill
+
+
+@frozen
+class Way:
+    """
+    Where input, records and state are.
+
+    Attributes:
+        template: The configuration, to be filled in.
+        values: What is filled in, beside the place and the interval.
+        program: The job.
+        source: Names the input of a task.
+        told: What is said of it; empty where everything is on this disk and stays there.
+    """
+
+    template: str = "job.toml"
+    values: Mapping[str, str] = {}
+    program: str = "job.py"
+    source: Callable[[str], millpond.SystemStreamPartition] = job.source_of
+    told: str = ""
+
+
+@contextmanager
+def served(chosen: argparse.Namespace, root: Path) -> Iterator[Way]:
+    """Start the server of the chosen way, if it needs one."""
+    if chosen.s3:
+        with bucket.serve(root / "s3") as made:
+            values = {"bucket": made.name, "endpoint": made.endpoint}
+            told = f"state and records go to s3://{made.name} of {made.server} at {made.endpoint}"
+            yield Way("job-s3.toml", values, told=told)
+    elif chosen.kafka:
+        with broker.serve(root / "kafka") as address:
+            told = f"input, state and records are topics of the Kafka broker at {address}"
+            yield Way("job-kafka.toml", {"servers": address}, "job_kafka.py", job_kafka.source_of, told)
+    else:
+        yield Way()
 
 
 @frozen
@@ -75,7 +113,7 @@ class Place:
     @property
     def parts(self) -> tuple[Path, ...]:
         """Everything that an earlier run may have left, the configuration last."""
-        directories = (self.root / name for name in ("state", "backup", "records", BUCKET))
+        directories = (self.root / name for name in ("state", "backup", "records", *SERVERS))
         return (*directories, self.streams, self.log, self.ledger, self.config)
 
     @contextmanager
@@ -104,19 +142,17 @@ class Place:
         Raises:
             RunError: The directory holds something else.
         """
-        others = [path for path in self.root.iterdir() if path.name not in (LOCK, BUCKET)]
+        others = [path for path in self.root.iterdir() if path.name not in (LOCK, *SERVERS)]
         if others and not self.config.is_file():
             raise RunError(f"{self.root} is neither empty nor left by an earlier run: choose another with --keep")
         for part in self.parts:
             _remove(part)
 
-    def write_config(self, interval: str, bucket: Bucket | None = None) -> None:
-        """Fill in a template beside this file: that for a disk, or for a bucket."""
-        values = {"place": str(self.root), "interval": interval}
-        if bucket is not None:
-            values |= {"bucket": bucket.name, "endpoint": bucket.endpoint}
+    def write_config(self, interval: str, way: Way = Way()) -> None:
+        """Fill in the template of *way*, beside this file."""
+        values = {"place": str(self.root), "interval": interval, **way.values}
         escaped = {name: json.dumps(value, ensure_ascii=False)[1:-1] for name, value in values.items()}  # as TOML does
-        template = Template((HERE / ("job.toml" if bucket is None else "job-s3.toml")).read_text("utf-8"))
+        template = Template((HERE / way.template).read_text("utf-8"))
         self.config.write_text(template.substitute(escaped), "utf-8")
 
     def lose_state(self) -> None:
@@ -137,8 +173,8 @@ def main() -> int:
     try:
         with place.alone():
             place.clear()
-            with serve(place.root / BUCKET) if chosen.s3 else nullcontext() as bucket:
-                return _demo(chosen, place, console, bucket)
+            with served(chosen, place.root) as way:
+                return _demo(chosen, place, console, way)
     except NoDataError as error:
         console.print(str(error), markup=False)
         return 2
@@ -147,37 +183,40 @@ def main() -> int:
         return 1
 
 
-def _demo(chosen: argparse.Namespace, place: Place, console: Console, bucket: Bucket | None) -> int:
-    place.write_config(chosen.interval, bucket)
+def _demo(chosen: argparse.Namespace, place: Place, console: Console, way: Way) -> int:
+    place.write_config(chosen.interval, way)
     rows = write_streams(islice(read_departures(find_data()), chosen.rows), place.streams)
+    if chosen.kafka:
+        broker.write_topic(way.values["servers"], place.streams)
     total = sum(rows.values())
     counts = ", ".join(f"{origin} {count:,}" for origin, count in rows.items())
     console.print(f"{total:,} departures: {counts}; seed {chosen.seed}", markup=False)
-    if bucket is not None:
-        console.print(
-            f"state and records go to s3://{bucket.name} of {bucket.server} at {bucket.endpoint}", markup=False
-        )
+    if way.told:
+        console.print(way.told, markup=False)
 
     begin = time.monotonic()
     screen = Screen(console, rows)
-    kills = _kill_and_restart(chosen, place, rows, screen)
-    if bucket is not None:
+    kills = _kill_and_restart(chosen, place, way, rows, screen)
+    if way.told:
         place.lose_state()  # what is compared is what an empty disk gets back
         console.print("the state directory is wiped before the comparison", markup=False)
-    result, offsets = _compare(place, screen)
+    result, offsets = _compare(place, way, screen)
     console.print(f"{time.monotonic() - begin:.0f} s, set-up aside; {offsets.equal} offsets equal", markup=False)
     result.differing += offsets.differing
-    if bucket is not None:
+    if way.told:
         _show_commands(console, place)
-    return conclude(console, place, kills, result, offsets.first + result.first, stays=bucket is None)
+    return conclude(console, place, kills, result, offsets.first + result.first, stays=not way.told)
 
 
-def _kill_and_restart(chosen: argparse.Namespace, place: Place, rows: Mapping[str, int], screen: Screen) -> int:
+def _kill_and_restart(
+    chosen: argparse.Namespace, place: Place, way: Way, rows: Mapping[str, int], screen: Screen
+) -> int:
     plan = plan_kills(chosen.seed, chosen.kills, sum(rows.values()))
     pace = sum(rows.values()) / (LEAST_SECONDS_A_KILL * (len(plan) + 1))
+    given = ",".join(f"{origin}={count}" for origin, count in rows.items()) if chosen.kafka else str(place.streams)
 
     def start() -> Child:
-        return Child.start(place.config, place.streams, pace, place.log)
+        return Child.start(way.program, place.config, given, pace, place.log)
 
     def lose(state: bool) -> None:
         if chosen.forget:
@@ -194,15 +233,15 @@ def _kill_and_restart(chosen: argparse.Namespace, place: Place, rows: Mapping[st
     return len(watch.deaths)
 
 
-def _compare(place: Place, screen: Screen) -> tuple[Comparison, Comparison]:
+def _compare(place: Place, way: Way, screen: Screen) -> tuple[Comparison, Comparison]:
     """Compare every store and every offset of every task; the job is not running."""
     keys, offsets = Comparison(), Comparison()
-    with millpond.open_job(place.config) as job:
+    with millpond.open_job(place.config) as opened:
         for origin in ORIGINS:
             screen.say(f"comparing {origin}")
             tables, last = compute(origin, read_after(stream_file(place.streams, origin), None))
-            with job.open_task(origin) as task:
-                offsets.include(compare_offset(origin, last, task.offsets.get(source_of(origin))))
+            with opened.open_task(origin) as task:
+                offsets.include(compare_offset(origin, last, task.offsets.get(way.source(origin))))
                 for store in STORES:
                     keys.include(compare_store(f"{origin} {store}", tables[store], task.store(store).scan()))
     return keys, offsets
@@ -284,9 +323,14 @@ def _arguments() -> argparse.Namespace:
         "--forget", action="store_true", help="lose records and backups at every kill: the demo has to fail"
     )
     parser.add_argument("--s3", action="store_true", help="keep records and state in a bucket, on a server of its own")
+    parser.add_argument(
+        "--kafka",
+        action="store_true",
+        help="read the input from Kafka and keep everything there, on a broker of its own",
+    )
     chosen = parser.parse_args()
-    if chosen.s3 and chosen.forget:
-        parser.error("--forget removes directories, and --s3 keeps nothing in any: choose one")
+    if chosen.s3 + chosen.kafka + chosen.forget > 1:
+        parser.error("--forget removes directories, and --s3 and --kafka keep nothing in any: choose one of the three")
     return chosen
 
 
