@@ -155,7 +155,7 @@ def test_the_account_of_held_bytes_is_exact() -> None:
     both.abandon(JobCheckpointId(1, 60))
     shown(both)
     assert both.held_size == 0 and both.counts.overflowed == 0
-    assert both.counts.largest_held == 20
+    assert both.counts.largest_held == 40
 
 
 def test_closing_with_many_held_channels_clears_all(tmp_path: Path) -> None:
