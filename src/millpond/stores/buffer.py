@@ -283,7 +283,7 @@ class BufferedStore:
 
     def room(self) -> Future[None]:
         """Give a future that ends when a put would not wait, or with the StoreClosedError that it would raise."""
-        return self._budget.room(self._has_room)
+        return self._budget.room(self.has_room)
 
     # The changes that no published checkpoint holds: any thread.
 
@@ -504,6 +504,7 @@ class BufferedStore:
             raise buffer_full(self.name, self._put_timeout_s, waiting, self._budget.held, self._budget.limit)
         self._check()
 
-    def _has_room(self) -> bool:
+    def has_room(self) -> bool:
+        """Say whether a put would not wait; raises the StoreClosedError that it would raise."""
         self._check()
         return len(self._waiting.runs) < MAX_WAITING and self._budget.may_pass(SMALLEST_BLOCK)

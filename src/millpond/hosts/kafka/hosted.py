@@ -19,11 +19,6 @@ from millpond.task import Task
 if TYPE_CHECKING:
     from millpond.hosts.kafka.driver import Message
 
-LOOK_EVERY = 64
-"""After how many records a task looks whether a write would wait."""
-
-_never: Future[None] = Future()
-
 
 class HostedTask:
     """
@@ -116,19 +111,12 @@ class Running:
         Raises:
             Exception: What *process* raised. The task holds half a record then and must not be committed.
         """
-        waiting, hosted, report, sources, clock = (
-            self.waiting,
-            self.hosted,
-            self.task.processed,
-            self.sources,
-            time.monotonic,
-        )
-        left = 0
+        waiting, hosted, sources, clock = self.waiting, self.hosted, self.sources, time.monotonic
+        report, has_room = self.task.processed, self.task.has_room
         while waiting:
-            if left == 0:
-                if not self._look_for_room():
-                    return
-                left = LOOK_EVERY
+            if not has_room():
+                self._room = self.task.room()
+                return
             record = waiting.popleft()
             try:
                 process(record, hosted)
@@ -136,15 +124,8 @@ class Running:
                 self.broken = error
                 raise
             report(sources[record.topic()], record.offset())  # type: ignore[index, arg-type]
-            left -= 1
             if clock() >= until:
                 return
-
-    def _look_for_room(self) -> bool:
-        if self.has_room:
-            room = self.task.room()
-            self._room = None if room.done() else room
-        return self._room is None
 
     def positions(self) -> dict[str, int]:
         """Give the offset of the next record to process, by topic."""
