@@ -25,6 +25,7 @@ from millpond.formats import (
     log_key,
     manifest,
     record,
+    store_dirs,
 )
 from millpond.formats.digest import digest_bytes
 from millpond.formats.manifest import ImageManifest, ManifestFile
@@ -234,6 +235,21 @@ def test_a_lying_block_costs_no_memory(block: bytes) -> None:
     """A block of Java's frame that claims more than there is is damage."""
     with pytest.raises(StateCorruptError):
         java_text.decode(b"\xac\xed\0\x05" + block, "f")
+
+
+@pytest.mark.parametrize("deep", [200, 400, 600, 900])
+def test_what_is_nested_deeply_in_our_property_is_a_format_error(deep: int) -> None:
+    """A V2 that only the lenient reader takes, with our property nested to any depth, is a FormatError."""
+    nested = b'{"a":' * deep + b"1" + b"}" * deep
+    data = b'{"checkpoint-id":"1-2","input-offsets":{"a.b.1":3},"version":2,"millpond":{"version":1,"claim":' + nested
+    with pytest.raises((FormatError, StateCorruptError)):
+        checkpoint_v2.decode(data + b"}}")
+
+
+def test_a_folder_with_a_number_that_no_id_has_is_none_of_ours() -> None:
+    """A folder beside a task's checkpoints, whose name has numbers beyond 64 bits, is passed over."""
+    names = ["T-1-2", "T-1-99999999999999999999", "T-99999999999999999999-1"]
+    assert store_dirs.checkpoints_of("T", names) == {"T-1-2": CheckpointId(1, 2)}
 
 
 # --- Samza's formats, there and back

@@ -272,7 +272,10 @@ def _decode_leniently(data: bytes) -> Checkpoint:
 
 def _again(value: object) -> bytes:
     """Write a leniently parsed value again, its numbers as numbers."""
-    return samza_text.encode_bytes(_numbers(value))
+    try:
+        return samza_text.encode_bytes(_numbers(value))
+    except RecursionError as error:
+        raise FormatError(f"the property 'millpond' of {_WHAT} is nested too deeply") from error
 
 
 def _numbers(value: object) -> object:

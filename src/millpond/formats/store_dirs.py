@@ -40,4 +40,13 @@ def checkpoints_of(task: str, names: Iterable[str]) -> dict[str, CheckpointId]:
     """
     front = task.replace(" ", "_").rpartition("/")[2] + "-"
     found = {name: name.removeprefix(front) for name in names if name.startswith(front)}
-    return {name: CheckpointId.parse(rest) for name, rest in found.items() if _ID.fullmatch(rest)}
+    ids = {name: _id_of(rest) for name, rest in found.items() if _ID.fullmatch(rest)}
+    return {name: id for name, id in ids.items() if id is not None}
+
+
+def _id_of(text: str) -> CheckpointId | None:
+    """Give the id that *text* is; None if a number in it is none of an id's."""
+    try:
+        return CheckpointId.parse(text)
+    except ValueError:
+        return None
