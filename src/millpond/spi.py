@@ -192,6 +192,7 @@ class Capabilities:
         point_in_time: It restores every retained checkpoint, not the newest alone.
         checkpoint_v1: Its markers fit into a V1 checkpoint.
         max_record_bytes: The largest key and value together; ``put`` refuses more. None: no limit.
+        record_bytes_setting: The field of its section that raises that limit, for the message; empty: there is none.
         grace: How long removed data stays readable; a commit may not take longer than half of it. None: no limit.
     """
 
@@ -200,6 +201,7 @@ class Capabilities:
     point_in_time: bool = True
     checkpoint_v1: bool = False
     max_record_bytes: int | None = None
+    record_bytes_setting: str = ""
     grace: timedelta | None = None
 
 

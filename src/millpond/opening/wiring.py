@@ -11,7 +11,8 @@ from millpond.config import JobConfig, StoreConfig
 from millpond.restore import RestorePolicy
 from millpond.restore.parts import RestoreStore
 from millpond.restore.plan import StoreWants
-from millpond.spi import Facet
+from millpond.spi import Capabilities, Facet
+from millpond.stores.refusals import RecordLimit
 
 
 def restore_stores(config: JobConfig) -> list[RestoreStore]:
@@ -75,5 +76,14 @@ def reads_changes(config: JobConfig, store: StoreConfig) -> bool:
 
 def largest_record(config: JobConfig, store: StoreConfig) -> int | None:
     """Give the largest key and value together that all backends of *store* take; None: any."""
-    limits = [config.backends[name].factory.capabilities.max_record_bytes for name in store.backup]
+    limits = [_record_limit(name, config.backends[name].factory.capabilities) for name in store.backup]
     return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _record_limit(backend: str, can: Capabilities) -> RecordLimit | None:
+    if can.max_record_bytes is None:
+        return None
+    setting = can.record_bytes_setting
+    return RecordLimit(
+        can.max_record_bytes, f"backends.{backend}.{setting}" if setting else f"what backend {backend} takes"
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from reprlib import Repr
+from typing import Self
 
 from millpond.errors import MillpondError, TransientError
 
@@ -11,6 +12,23 @@ _SHOWN = 60
 _SHORT = Repr()
 _SHORT.maxlevel = 3
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = _SHOWN
+
+
+class RecordLimit(int):
+    """
+    The largest record, in bytes, and what an operator does to raise it.
+
+    Attributes:
+        setting: The setting, as the operator writes it.
+    """
+
+    setting: str
+
+    def __new__(cls, limit: int, setting: str) -> Self:
+        """Give *limit*, raised by *setting*."""
+        self = super().__new__(cls, limit)
+        self.setting = setting
+        return self
 
 
 class RecordTooLargeError(MillpondError, ValueError):
@@ -27,11 +45,15 @@ class RecordTooLargeError(MillpondError, ValueError):
         """Name the *key* of the record."""
         super().__init__(
             f"store {store!r}: key {shortened(key)} and its value take {size} bytes, and the store's backends take at "
-            f"most {limit} bytes a record (max_record_bytes)"
+            f"most {limit} bytes a record ({_raising(limit)})"
         )
         self.store = store
         self.size = size
         self.limit = limit
+
+
+def _raising(limit: int) -> str:
+    return f"raise {limit.setting}" if isinstance(limit, RecordLimit) else "max_record_bytes"
 
 
 def shortened(value: object) -> str:

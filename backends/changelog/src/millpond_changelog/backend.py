@@ -46,6 +46,7 @@ class ChangelogBackend(StateBackendFactory):
             point_in_time=False,
             checkpoint_v1=True,
             max_record_bytes=config.max_record_bytes,
+            record_bytes_setting="max_message_bytes",
         )
         self._shared = SharedLog(self.open_log)
 
