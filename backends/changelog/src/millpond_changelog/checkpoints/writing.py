@@ -31,6 +31,7 @@ from millpond_changelog.checkpoints.reading import TaskReader
 from millpond_changelog.checkpoints.view import TaskView
 
 _ATTEMPTS = 40
+_FAILURES = 2
 _PAUSE_S = 0.05
 
 T = TypeVar("T")
@@ -68,6 +69,7 @@ class TaskWriter:
         """Take the right to write; durable when it returns."""
         self.settle()
         self.reader.follower.see_that_it_is_the_same()
+        failures = 0
         for attempt in range(_ATTEMPTS):
             writer = self.log.writer(self.owner)
             try:
@@ -76,6 +78,12 @@ class TaskWriter:
                     return claim
             except FencedError:
                 pass  # another claims at the same moment: one of us comes first
+            except TransientError:
+                # A claim that may be there is only replaced by the next one.
+                self._doubt, failures = None, failures + 1
+                if failures > _FAILURES:
+                    writer.close()
+                    raise
             except BaseException:
                 writer.close()
                 raise

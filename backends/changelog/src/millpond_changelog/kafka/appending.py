@@ -5,21 +5,25 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from threading import Event
+from typing import TypeVar
 
 from attrs import define, field
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from millpond.errors import ConfigError, MillpondError, StateNotFoundError, TransientError
+from millpond.errors import ConfigError, MillpondError, StateNotFoundError, StoreClosedError, TransientError
 from millpond.log import Append, unchecked
 from millpond.spi import Change
 from millpond_changelog.kafka.pieces import pieces
 from millpond_changelog.kafka.seat import Seat
 
 _SLICE_S = 0.2
+_TURN_S = 1.0
 _ABORT_S = 5.0
 _PAUSE_S = 0.002
 _CAUSE_S = 1.0
 _CONSEQUENCES = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT", "_FATAL", "_STATE"})
+T = TypeVar("T")
+
 _TOO_LARGE = frozenset({"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"})
 
 Reports = dict[KafkaError | None, Message]
@@ -43,17 +47,12 @@ class KafkaAppend(Append):
     _seat: Seat
     _ended: Callable[[KafkaAppend], None]
     state: str = field(default="open", init=False)
-    _producer: Producer = field(init=False)
     _began: float = field(factory=time.monotonic, init=False)
     _reports: dict[tuple[str, int], Reports] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._producer = self._seat.producer()
         if self._seat.transactions:
-            try:
-                self._producer.begin_transaction()
-            except KafkaException as error:
-                raise self._failed(error.args[0], "begin an append") from error
+            self._call("begin an append", lambda producer: producer.begin_transaction())
 
     def add(
         self,
@@ -71,7 +70,6 @@ class KafkaAppend(Append):
         for piece, alone in pieces(changes, self._seat.limit(topic)):
             check()
             self._send(topic, partition, piece, list(headers.items()), reports, check)
-            self._producer.poll(0)
             self._raise_reported()
             if alone:
                 self.flush(check)
@@ -79,10 +77,10 @@ class KafkaAppend(Append):
     def flush(self, check: Callable[[], None] = unchecked) -> Mapping[tuple[str, int], int]:
         """Wait until every record is acknowledged, and see that each was."""
         self._require("open", "flushed")
-        left, moved = len(self._producer), time.monotonic()
+        left, moved = self._call("append", len), time.monotonic()
         while left:
             check()
-            remaining = self._poll(lambda: self._producer.flush(_SLICE_S))
+            remaining = self._call("append", lambda producer: producer.flush(_SLICE_S))
             self._raise_reported()
             if remaining < left:
                 left, moved = remaining, time.monotonic()
@@ -104,19 +102,28 @@ class KafkaAppend(Append):
         self._end("committed")
 
     def _commit(self) -> None:
-        try:
-            self._producer.commit_transaction(self._seat.timeout_s)
-        except KafkaException as error:
-            cause = error.args[0]
-            self.state = "doubtful"
-            if cause.txn_requires_abort():
-                self.state = "open"
-                self.abort()
-            found = self._failed(cause, "commit an append")
-            if self._seat.over is not None:
-                self._end("aborted")
-            raise found from error
-        self.state = "decided"
+        self.state = "doubtful"
+        deadline = time.monotonic() + self._seat.timeout_s
+        while True:
+            try:
+                with self._seat.producer() as producer:
+                    producer.commit_transaction(_TURN_S)
+            except KafkaException as error:
+                if not (error.args[0].retriable() and time.monotonic() < deadline):
+                    raise self._not_committed(error.args[0]) from error
+            else:
+                self.state = "decided"
+                return
+
+    def _not_committed(self, cause: KafkaError) -> MillpondError:
+        """Give the error for a commit that failed, after giving up what has to be given up."""
+        if cause.txn_requires_abort():
+            self.state = "open"
+            self.abort()
+        found = self._failed(cause, "commit an append")
+        if self._seat.over is not None:
+            self._end("aborted")
+        return found
 
     def _await_readers(self) -> None:
         """Wait until it can be read: brokers answer as soon as it is decided, and tell the partitions afterwards."""
@@ -153,27 +160,39 @@ class KafkaAppend(Append):
 
     def _try_to_abort(self, timeout_s: float) -> bool:
         """Give it up; True if that is done, or the producer is at its end anyway."""
-        try:
-            if self._seat.transactions:
-                # The driver purges by itself, and then takes a new epoch: what is purged before that leaves a gap in the
-                # numbers of its records, for which the brokers refuse the next append.
-                self._producer.abort_transaction(timeout_s)
-            else:
-                self._producer.purge()
-                self._producer.flush(0)
-        except KafkaException as error:
-            if not error.args[0].fatal():
-                return False
-            self._failed(error.args[0], "give an append up")
-        self._end("aborted")
-        return True
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                with self._seat.producer() as producer:
+                    self._drop(producer)
+            except KafkaException as error:
+                cause = error.args[0]
+                if cause.retriable() and time.monotonic() < deadline:
+                    continue
+                if not cause.fatal():
+                    return False
+                self._failed(cause, "give an append up")
+            except StoreClosedError:
+                pass
+            self._end("aborted")
+            return True
+
+    def _drop(self, producer: Producer) -> None:
+        if self._seat.transactions:
+            # The driver purges by itself, and then takes a new epoch: what is purged before that leaves a gap in the
+            # numbers of its records, for which brokers refuse the next append.
+            producer.abort_transaction(_TURN_S)
+        else:
+            producer.purge()
+            producer.flush(0)
 
     def _end(self, state: str) -> None:
         self.state = state
         self._ended(self)
 
     def _require(self, *states: str) -> None:
-        self._seat.producer()
+        with self._seat.producer():
+            pass
         if self.state == "aborted":
             self._seat.refuse_if_over()
             raise TransientError(f"this append of {self._seat.owner!r} was given up: begin it anew")
@@ -190,32 +209,51 @@ class KafkaAppend(Append):
         check: Callable[[], None],
     ) -> None:
         """Hand a piece to the driver, waiting whenever it has no room."""
-        produce, report = self._producer.produce, reports.__setitem__
-        for key, value in piece:
-            while True:
-                try:
+        done = self._hand_over(topic, partition, piece, headers, reports)
+        while done < len(piece):
+            self._await_room(check)
+            done += self._hand_over(topic, partition, piece[done:], headers, reports)
+
+    def _hand_over(
+        self,
+        topic: str,
+        partition: int,
+        piece: list[Change],
+        headers: list[tuple[str, str | bytes | None]],
+        reports: Reports,
+    ) -> int:
+        """Hand over as many as the driver has room for, and give their number."""
+        done, report = 0, reports.__setitem__
+        with self._seat.producer() as producer:
+            produce = producer.produce
+            try:
+                for key, value in piece:
                     produce(topic, value, key, partition, on_delivery=report, headers=headers)
-                    break
-                except BufferError:
-                    self._await_room(check)
-                except KafkaException as error:
-                    raise self._refused(error.args[0], topic, len(key) + len(value or b"")) from error
+                    done += 1
+            except BufferError:
+                return done
+            except KafkaException as error:
+                key, value = piece[done]
+                raise self._refused(error.args[0], topic, len(key) + len(value or b"")) from error
+            producer.poll(0)
+            return done
 
     def _await_room(self, check: Callable[[], None]) -> None:
         """Wait until the driver has sent something."""
-        began, full = time.monotonic(), len(self._producer)
-        while len(self._producer) >= full:
+        began, full = time.monotonic(), self._call("append", len)
+        while self._call("append", len) >= full > 0:
             check()
-            self._poll(lambda: self._producer.poll(_SLICE_S))
+            self._call("append", lambda producer: producer.poll(_SLICE_S))
             self._raise_reported()
             if time.monotonic() - began > self._seat.timeout_s:
                 raise self._failed(KafkaError(KafkaError._QUEUE_FULL), "append")  # noqa: SLF001 - the driver's own name
 
-    def _poll(self, call: Callable[[], int]) -> int:
+    def _call(self, doing: str, call: Callable[[Producer], T]) -> T:
         try:
-            return call()
+            with self._seat.producer() as producer:
+                return call(producer)
         except KafkaException as error:
-            raise self._failed(error.args[0], "append") from error
+            raise self._failed(error.args[0], doing) from error
 
     def _raise_reported(self) -> None:
         """Raise the worst that was reported of any record."""
@@ -228,8 +266,9 @@ class KafkaAppend(Append):
     def _why_it_must_be_given_up(self, error: KafkaError) -> KafkaError:
         """Ask the driver for what it did not report: it refuses to begin again, and says why."""
         try:
-            if self._seat.transactions:
-                self._producer.begin_transaction()
+            with self._seat.producer() as producer:
+                if self._seat.transactions:
+                    producer.begin_transaction()
         except KafkaException as refusal:
             cause: KafkaError = refusal.args[0]
             return cause
@@ -243,7 +282,7 @@ class KafkaAppend(Append):
             found = min(told, key=lambda each: each[1].name() in _CONSEQUENCES)
             if found[1].name() not in _CONSEQUENCES or time.monotonic() > deadline:
                 return found
-            self._poll(lambda: self._producer.poll(_SLICE_S))
+            self._call("append", lambda producer: producer.poll(_SLICE_S))
 
     def _refused(self, error: KafkaError, topic: str, size: int) -> MillpondError:
         if error.name() in _TOO_LARGE:

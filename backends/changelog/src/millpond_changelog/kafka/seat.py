@@ -7,7 +7,9 @@ same of both. To begin anew would fence a successor, so an owner has to find out
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from threading import RLock
 
 from attrs import define, field
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -43,6 +45,7 @@ class Seat:
     over: str | None = field(default=None, init=False)
     _complaints: Complaints = field(factory=Complaints, init=False)
     _producer: Producer | None = field(default=None, init=False)
+    _lock: RLock = field(factory=RLock, init=False)
 
     def take(self, clients: Clients) -> None:
         """Make the producer; with transactions: end every earlier one, and what it left open."""
@@ -60,19 +63,29 @@ class Seat:
             producer.list_topics("__transaction_state", timeout=self.timeout_s)
             producer.init_transactions(self.timeout_s)
         except KafkaException as error:
+            _end(producer)
             raise translate(error.args[0], self.doing("become the writer"), self._complaints) from error
         self._producer = producer
 
-    def leave(self) -> Producer | None:
-        """Give the producer away, for good; None if that was done."""
-        producer, self._producer = self._producer, None
-        return producer
+    @contextmanager
+    def producer(self) -> Iterator[Producer]:
+        """
+        Give the producer for a moment, in which it is not closed under its user.
 
-    def producer(self) -> Producer:
-        """Give the producer; StoreClosedError once it was given away."""
-        if self._producer is None:
-            raise StoreClosedError(f"the writer {self.owner!r} is closed: open the log anew")
-        return self._producer
+        Raises:
+            StoreClosedError: It is closed.
+        """
+        with self._lock:
+            if self._producer is None:
+                raise StoreClosedError(f"the writer {self.owner!r} is closed: open the log anew")
+            yield self._producer
+
+    def leave(self) -> None:
+        """Close the producer, whose threads end. Idempotent."""
+        with self._lock:
+            producer, self._producer = self._producer, None
+            if producer is not None:
+                _end(producer)
 
     def refuse_if_over(self) -> None:
         """Raise FencedError if it can never append again."""
@@ -102,3 +115,14 @@ class Seat:
             "a later writer: reopen the task"
         )
         return TransientError(f"{doing}: it {given_up}{self.transaction_timeout_s:g} s; nothing of it can be read")
+
+
+def _end(producer: Producer) -> None:
+    """Drop what is waiting, and end the driver's threads."""
+    with suppress(KafkaException):  # that it was fenced is nothing new
+        producer.purge()
+        producer.flush(0)
+    close = getattr(producer, "close", None)  # older drivers end with the last reference
+    if close is not None:
+        with suppress(KafkaException, SystemError):  # the latter where it was fenced, by a slip of the driver's
+            close()

@@ -30,6 +30,12 @@ _SLICE_S = 0.2
 _REFUSAL_S = 3.0
 _PAUSE_S = 0.02
 
+# Of a leader that is about to change, or only knows of itself since a moment.
+_LEADERLESS = frozenset(
+    {"NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "OFFSET_NOT_AVAILABLE", "FENCED_LEADER_EPOCH",
+     "UNKNOWN_LEADER_EPOCH", "KAFKA_STORAGE_ERROR", "_TRANSPORT"}
+)  # fmt: skip
+
 T = TypeVar("T")
 
 
@@ -95,9 +101,9 @@ class Topics:
         deadline = time.monotonic() + self.timeout_s
         while True:
             asked = [self._begin(doing, _offset_of(where, spec, self._time())) for spec in wanted]
-            found = [self._await(doing, each, ABSENT) for each in asked]
+            found = [self._await(doing, each, ABSENT | _LEADERLESS) for each in asked]
             if None not in found:
-                return [int(each.offset) for each in found]
+                return [int(each.offset) for each in found if each is not None]
             self._see_that_it_is_there(name, partition)
             if time.monotonic() > deadline:
                 raise TransientError(f"partition {partition} of the topic {name!r} has no leader")

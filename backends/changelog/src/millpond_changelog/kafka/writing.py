@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from threading import Lock
 
 from attrs import define, field
-from confluent_kafka import KafkaException
 
 from millpond.errors import ConfigError
 from millpond.log import Append, LogWriter
@@ -24,7 +22,6 @@ class KafkaWriter(LogWriter):
 
     def append(self) -> Append:
         """Begin an append; first see to the last one, if its end is not known."""
-        self._seat.producer()
         self._seat.refuse_if_over()
         with self._lock:
             last = self._open
@@ -44,11 +41,7 @@ class KafkaWriter(LogWriter):
             last, self._open = self._open, None
         if last is not None:
             last.abort()
-        producer = self._seat.leave()
-        if producer is not None:
-            with suppress(KafkaException):  # that it was fenced is nothing new
-                producer.purge()
-                producer.flush(0)
+        self._seat.leave()
 
     def _end(self, append: KafkaAppend) -> None:
         with self._lock:
