@@ -215,6 +215,7 @@ class TcpCoordinatorEnd(CoordinatorEnd):
                 "coordinator: the member process at %s reads nothing: its connection is ended", connection.where
             )
             connection.writer.transport.abort()
+            self._drop(connection)
             return
         connection.writer.write(connection.orders.frame(data))
 

@@ -8,7 +8,7 @@ Messages as bytes on a stream: frames with a length, and a shared secret that bo
                client: {"nonce": <hex>, "proof": <hex>}     HMAC of "client", both nonces
                server: {"proof": <hex>}                     HMAC of "server", both nonces
 
-Without a secret the client's nonce and both proofs are empty. A frame's HMAC is over its direction, its number in that
+Without a secret both proofs are empty. A frame's HMAC is over its direction, its number in that
 direction, and its bytes, under a key made of the secret and both nonces: a frame cannot be forged, changed, left out,
 repeated or played back. Nothing is hidden: for that, TLS goes underneath.
 """
@@ -52,14 +52,14 @@ class ServerHello(msgspec.Struct, frozen=True):
 class ClientHello(msgspec.Struct, frozen=True):
     """The member's answer: its proof."""
 
-    nonce: str = ""
-    proof: str = ""
+    nonce: str
+    proof: str
 
 
 class ServerProof(msgspec.Struct, frozen=True):
     """The coordinator's proof; from here on the stream is open."""
 
-    proof: str = ""
+    proof: str
 
 
 class Addressed(msgspec.Struct, frozen=True):
