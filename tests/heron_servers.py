@@ -81,6 +81,14 @@ class Served:
     def raw(self) -> Raw:
         return Raw(socket.create_connection((HOST, self.port), TIMEOUT_S))
 
+    def stored(self, instance: Instance, checkpoint: str) -> bytes:
+        """Give what is stored of *instance*, read and verified."""
+        found = self.states.fetch(key(instance, checkpoint))
+        try:
+            return b"".join(found.chunks(1 << 20))
+        finally:
+            found.close()
+
     def ask(self, what: Callable[[], Any]) -> Any:
         """Give what *what* gives on the server's loop."""
         done: list[Any] = []

@@ -92,6 +92,11 @@ class AnswerQueue:
             self._connection.stop(_PIPELINE)
         return slot
 
+    def withdraw(self, slot: Slot) -> None:
+        """Take back the last place: its request did not come to its end."""
+        self.slots.remove(slot)
+        self._let_go(slot)
+
     def work_on(self, slot: Slot, work: Work, spooling: Spooling | None) -> None:
         """Do *work* for a request that has its place, once its state is written to the disk."""
         slot.work = work
@@ -156,9 +161,10 @@ class AnswerQueue:
     def _begin_in_order(self) -> None:
         """Begin the work that had to wait for all that was asked before it, if that is done."""
         slot = self._in_order
-        if slot is not None and slot.work is not None and not slot.running and self._sending is None:
-            if self.slots and self.slots[0] is slot and slot.answer is None:
-                self._begin(slot, slot.work, slot.work.cost)
+        if slot is None or slot.work is None or slot.running or slot.answer is not None:
+            return
+        if self._sending is None and self.slots and self.slots[0] is slot:
+            self._begin(slot, slot.work, 0)
 
     # Answers go
 

@@ -104,6 +104,7 @@ class Connection(asyncio.BufferedProtocol):
     def eof_received(self) -> bool:
         """Answer what was asked before, if anything was; then close."""
         self._ended = True
+        self.reader.ended()
         return self.answers.is_busy and self.transport.get_extra_info("sslcontext") is None
 
     def pause_writing(self) -> None:

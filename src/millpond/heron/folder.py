@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from millpond.blob import BlobCapabilities, BlobEntry, BlobStore, Body, FileBody
-from millpond.errors import ConfigError, StateNotFoundError
+from millpond.errors import ConfigError, StateNotFoundError, TransientError
 from millpond.heron.names import OWN
 from millpond.heron.scratch import Scratch
 from millpond.local import explained, fsync_directory, make_folders, refuse_to_leave
@@ -48,13 +48,11 @@ class FolderStore(BlobStore):
         path = self._path(key)
         spooled = self._spool(body)
         try:
-            with explained("write", path):
-                self._rename(spooled, path)
+            self._rename(spooled, path)
         except BaseException:
             with suppress(OSError):
                 spooled.unlink()
             raise
-        fsync_directory(path.parent)
         return True
 
     def _spool(self, body: Body) -> Path:
@@ -70,15 +68,20 @@ class FolderStore(BlobStore):
 
     def _rename(self, spooled: Path, path: Path) -> None:
         for left in reversed(range(_ATTEMPTS)):
-            make_folders(path.parent)
             try:
-                spooled.replace(path)
-            except FileNotFoundError:
+                make_folders(path.parent)
+                with explained("write", path):
+                    spooled.replace(path)
+                break
+            except TransientError as error:
                 # A clean in this very moment removes folders that it finds empty.
-                if not left or not spooled.exists():
+                if not left or not isinstance(error.__cause__, FileNotFoundError) or not spooled.exists():
                     raise
-            else:
-                return
+        try:
+            fsync_directory(path.parent)
+        except TransientError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise  # else the file was removed, with its folder, right after it was there
 
     def get(self, key: str, start: int = 0, length: int | None = None) -> bytes:
         """Give a part of the file *key*."""

@@ -69,6 +69,13 @@ class Reader:
             self.packet_since += paused_s
         self._use_pending()
 
+    def ended(self) -> None:
+        """Give up a large save that has begun: nothing more comes."""
+        if self._inflow is not None and self._inflow_slot is not None:
+            self._inflow.abandon()
+            self._connection.answers.withdraw(self._inflow_slot)
+            self._inflow = self._inflow_slot = None
+
     def close(self) -> None:
         """Let go of everything."""
         if self._inflow is not None:
