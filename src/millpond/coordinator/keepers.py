@@ -173,7 +173,7 @@ class TaskKeeper(Keeper):
         task = self._open(None)
         try:
             last = task.last
-            if last is not None and not self._adopt and not _is_empty(last):
+            if last is not None and not self._adopt and not self._holds_nothing(task, last):
                 raise ConfigError(
                     f"task {self._name!r} has checkpoints of its own ({last.id}) and none of the whole job: begin with "
                     f"an empty place for its records, or adopt its last one"
@@ -184,6 +184,12 @@ class TaskKeeper(Keeper):
             task.close()
             raise
         return task
+
+    def _holds_nothing(self, task: Task, last: Checkpoint) -> bool:
+        """Whether *last* is the empty first checkpoint of a start that ended before it could pin it."""
+        if last.parent is not None or last.offsets or self._databases:
+            return False
+        return all(next(iter(task.store(name).scan()), None) is None for name in self._job.config.stores)
 
     def keep(self, retained: Collection[JobCheckpointId], newest: JobCheckpointId) -> None:
         """Remove the pins that no retained job checkpoint needs; the next commit's clean-up removes the data."""
@@ -202,10 +208,6 @@ class TaskKeeper(Keeper):
 def is_damage(error: BaseException) -> bool:
     """Whether *error*, of a restore, says that only another job checkpoint can help."""
     return isinstance(error, StateNotFoundError | StateCorruptError | FormatError)
-
-
-def _is_empty(checkpoint: Checkpoint) -> bool:
-    return not checkpoint.offsets and not checkpoint.markers and not checkpoint.images
 
 
 def _attempt_of(pin: str) -> JobCheckpointId | None:

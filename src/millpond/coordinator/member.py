@@ -132,6 +132,7 @@ class Member:
         self._steps: deque[Step] = deque()
         self._arrived = threading.Condition(threading.Lock())
         self._at: TransactionId | None = None  # the state is as this restore said
+        self._started = False  # the host was told so, after that restore
         self._failure: BaseException | None = None
         self._closed = False
 
@@ -161,7 +162,7 @@ class Member:
     def may_process(self) -> bool:
         """Whether the host may process: everybody is restored, and a two-phase member waits for no outcome."""
         protocol = self._protocol
-        if self._at is None or protocol.running != self._at:
+        if self._at is None or not self._started or protocol.running != self._at:
             return False
         return not (self._two_phase and protocol.waiting is not None)
 
@@ -303,6 +304,7 @@ class Member:
                     self._restore(step)
             case Run(transaction):
                 if transaction == self._at:
+                    self._started = True
                     self._participant.start(transaction)
             case Save(attempt):
                 self._participant.begin(attempt)
@@ -319,7 +321,7 @@ class Member:
     def _restore(self, step: RestoreTo) -> None:
         if self._at is not None:
             self._participant.pre_restore()
-        self._at = None
+        self._at, self._started = None, False
         try:
             self.keeper.restore(step.checkpoint, step.state)
             self._participant.restored(step.checkpoint, step.transaction)
