@@ -57,7 +57,9 @@ class Upload:
         """Upload the body; False if *if_absent* and the key exists."""
         token = secrets.token_hex(16)
         new = self.settings.for_new()
-        id = self.client.create_multipart_upload(**new, Key=self.key, Metadata={_TOKEN: token})["UploadId"]
+        begun = self.client.create_multipart_upload(**new, Key=self.key, Metadata={_TOKEN: token})
+        expect(begun, "UploadId", self.key)
+        id = begun["UploadId"]
         try:
             parts = self.pool.map(lambda part: self._send(id, part), cut(self.body.size, self.settings.part_size))
             done = self._complete(id, parts, token, if_absent)
@@ -74,6 +76,7 @@ class Upload:
             told = self.client.upload_part(
                 **given, Key=self.key, UploadId=id, PartNumber=part.number, Body=window, ContentLength=part.size
             )
+        expect(told, "ETag", self.key)
         sums = {name: told[name] for name in told if name.startswith("Checksum") and name != "ChecksumType"}
         return {"PartNumber": part.number, "ETag": told["ETag"], **sums}
 

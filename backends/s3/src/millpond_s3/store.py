@@ -108,11 +108,14 @@ class S3Store(BlobStore):
         """Give the multipart uploads that were begun below *prefix* and not finished."""
         with self._doing("s3:ListBucketMultipartUploads", prefix) as client:
             pages = client.get_paginator("list_multipart_uploads")
-            return [
-                Unfinished(self._own(one["Key"]), one["UploadId"], _millis(one["Initiated"]))
-                for page in pages.paginate(**self._settings.for_any(), Prefix=self._key(prefix))
-                for one in page.get("Uploads", ())
-            ]
+            found = []
+            for page in pages.paginate(**self._settings.for_any(), Prefix=self._key(prefix)):
+                expect(page, "IsTruncated", self.where(prefix))
+                found += [
+                    Unfinished(self._own(one["Key"]), one["UploadId"], _millis(one["Initiated"]))
+                    for one in page.get("Uploads", ())
+                ]
+            return found
 
     def abort(self, upload: Unfinished) -> None:
         """Drop an unfinished upload and its parts."""

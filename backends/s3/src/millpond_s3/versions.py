@@ -14,7 +14,7 @@ from typing import Any
 
 from attrs import frozen
 
-from millpond_s3.driver_errors import code_of
+from millpond_s3.driver_errors import code_of, expect
 from millpond_s3.settings import S3Settings
 
 BATCH = 1_000
@@ -74,6 +74,7 @@ def _versions_of(client: Any, settings: S3Settings, keys: Sequence[str]) -> Sequ
     wanted, last, found = set(keys), keys[-1], []
     prefix = commonprefix([keys[0], last])  # noqa: RUF071 - of keys, which are no paths
     for page in client.get_paginator("list_object_versions").paginate(**settings.for_any(), Prefix=prefix):
+        expect(page, "IsTruncated", prefix)
         listed = (*page.get("Versions", ()), *page.get("DeleteMarkers", ()))
         found += [{"Key": one["Key"], "VersionId": one["VersionId"]} for one in listed if one["Key"] in wanted]
         if page.get("NextKeyMarker", "") > last:
