@@ -49,7 +49,7 @@ class CoordinatorStatus:
         newest_age_s: Seconds since it was completed under this leadership; None if it was not.
         counts: What was counted under this leadership.
         steps: Facts that it has taken.
-        busy_s: Processor time that deciding took, in seconds.
+        busy_s: Processor time that deciding, and writing the record, took, in seconds.
     """
 
     leads: bool
@@ -247,6 +247,7 @@ class _Reign:
         self._completed_at: float | None = None
         self._steps = 0
         self._busy_s = 0.0
+        self._writing_s = 0.0  # the writer's thread's own
 
     @property
     def status(self) -> CoordinatorStatus:
@@ -262,7 +263,7 @@ class _Reign:
             newest_age_s=None if at is None else self._clock.monotonic() - at,
             counts=machine.counts,
             steps=self._steps,
-            busy_s=self._busy_s,
+            busy_s=self._busy_s + self._writing_s,
         )
 
     @property
@@ -329,6 +330,7 @@ class _Reign:
 
     def _write(self, record: JobRecord) -> None:
         """Write *record* until it is known to be written, or can never be; on the writer's thread."""
+        begun = time.thread_time()
         expected, pause_s = self._version, 0.05
         try:
             data = record_format.encode(record)
@@ -348,6 +350,8 @@ class _Reign:
                     return
         except BaseException as error:  # noqa: BLE001 - it ends the leadership, on the thread that decides
             self._facts.put(_Refused(error))
+        finally:
+            self._writing_s += time.thread_time() - begun
 
     def _tell_uncertain(self, record: JobRecord, error: BaseException) -> None:
         newest = record.newest
