@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -148,6 +149,28 @@ def test_a_task_goes_on_where_it_was_after_two_of_three_servers_died(own_ensembl
     assert ids_of(2, 1) == patient.ids(TASK)
     manager.close()
     patient.close()
+
+
+def test_a_server_that_lags_behind_shows_nobody_the_past(own_ensemble, root):
+    """Whoever asks a follower that slept through writes gets the newest record, also at its very first look."""
+    ensemble = own_ensemble(3)
+    leader = ensemble.leader()
+    lagging = next(server for server in ensemble.servers if server is not leader)
+    writer, reader = manager_at(leader.address, root), manager_at(lagging.address, root)
+    claim, last = writer.claim(TASK), None
+    with ThreadPoolExecutor(1) as pool:
+        for number in range(1, 151):
+            if number % 50 == 1:
+                assert last == reader.read_last(TASK)
+                lagging.signal(signal.SIGSTOP)
+                asking = pool.submit(reader.read_last, TASK)  # it waits in the follower's socket
+            last = checkpoint(number, claim=claim)
+            writer.write(claim, last, after=None)
+            if number % 50 == 0:
+                lagging.signal(signal.SIGCONT)
+                assert last == asking.result(60)
+    writer.close()
+    reader.close()
 
 
 def test_a_leadership_outlives_the_ensembles_leader(own_ensemble, root):

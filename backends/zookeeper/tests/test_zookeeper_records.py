@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +22,7 @@ from millpond_zookeeper import ZooKeeperCheckpoints
 from millpond_zookeeper.connection import Connection
 from millpond_zookeeper.failures import LostAnswerError
 
+PROGRAM = Path(__file__).with_name("programs") / "leader_or_writer.py"
 Multi = Any
 
 
@@ -128,6 +133,30 @@ def test_a_task_that_was_removed_and_made_anew_knows_no_earlier_claim(hosts, roo
 
     assert [] == other.ids(TASK)
     other.write(new, checkpoint(2), after=None)
+
+
+def test_a_writer_that_was_stopped_wakes_as_none(hosts, root, other):
+    """A process that was stopped in the middle of its writes is fenced when it wakes; what was durable stays."""
+    command = [sys.executable, str(PROGRAM), "write", hosts, root]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        try:
+            assert child.stdout is not None
+            for _ in range(20):
+                assert "durable" == json.loads(child.stdout.readline())[0]
+            child.send_signal(signal.SIGSTOP)
+            claim = other.claim(TASK)
+            last = other.read_last(TASK)
+            assert last is not None
+            other.write(claim, checkpoint(1_000_000), after=last.id)
+            child.send_signal(signal.SIGCONT)
+            said = [json.loads(line) for line in child.stdout]
+        finally:
+            child.kill()
+
+    durable = [number for word, number in said if word == "durable"]
+    assert ["fenced", last.id.millis + 1] == said[-1]
+    assert all(number <= last.id.millis for number in durable)
+    assert ids_of(1_000_000, *range(last.id.millis, 0, -1)) == other.ids(TASK)
 
 
 def test_only_the_claim_that_may_write_has_a_node(hosts, root, manager, other):
