@@ -20,7 +20,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Self
 
-from millpond.coordinator import events
+from millpond.coordinator import events, lines
 from millpond.coordinator.alignment import Aligned, Overflowed
 from millpond.coordinator.ends import MemberEnd
 from millpond.coordinator.ids import JobCheckpointId, TransactionId
@@ -31,7 +31,6 @@ from millpond.coordinator.state import Place, State
 from millpond.errors import ConfigError, FencedError, MillpondError
 from millpond.events import Event, Listeners
 from millpond.lanes import Workers
-from millpond.progress import LogListener
 
 BEAT_S = 0.5
 
@@ -123,7 +122,7 @@ class Member:
         self._end = end
         self._two_phase = two_phase
         self._job = job
-        self._listener = Listeners.of([LogListener(), *listeners])
+        self._listener = Listeners.of([lines.LogListener(), *listeners])
         self._own_workers = None if workers is not None else Workers("member", 1)
         self._workers = workers or self._own_workers
         self._own_beater = None if beater is not None else Beater()

@@ -17,7 +17,7 @@ from queue import Empty, SimpleQueue
 from attrs import frozen
 
 from millpond.clock import Clock, SystemClock
-from millpond.coordinator import events
+from millpond.coordinator import events, lines
 from millpond.coordinator import record as record_format
 from millpond.coordinator.decisions import Broadcast, Decision, Fail, Send, Tell, Write
 from millpond.coordinator.ends import CoordinatorEnd
@@ -30,7 +30,6 @@ from millpond.coordinator.settings import CoordinatorSettings
 from millpond.errors import ConfigError, FencedError, FormatError, MillpondError, StoreClosedError, TransientError
 from millpond.events import Event, Listeners
 from millpond.lanes import Workers
-from millpond.progress import LogListener
 
 _LONGEST_PAUSE_S = 5.0
 _STANDS_S = 5.0
@@ -121,7 +120,7 @@ class Coordinator:
         self._metadata = metadata
         self._make_end = make_end
         self._candidate = candidate or f"{socket.gethostname()}:{os.getpid()}"
-        self._listener = Listeners.of([LogListener(), *listeners])
+        self._listener = Listeners.of([lines.LogListener(), *listeners])
         self._clock = clock or SystemClock()
         self._facts: SimpleQueue[_Fact] = SimpleQueue()
         self._closed = threading.Event()
