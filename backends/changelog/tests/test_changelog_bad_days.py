@@ -228,7 +228,7 @@ def test_a_topic_that_loses_state_stops_the_job_before_it_opens(job: Job) -> Non
     """A topic with another policy, made by somebody else, is a configuration to correct."""
     job.log().create(TOPIC, 1, {"cleanup.policy": "delete"})
 
-    with pytest.raises(ConfigError, match="cleanup.policy = delete"):
+    with pytest.raises(ConfigError, match=r"cleanup\.policy = delete"):
         job.contents()
 
 
@@ -278,7 +278,7 @@ def test_a_commit_without_changes_appends_nothing(job: Job) -> None:
 
 
 def owner_text() -> str:
-    return "\0".join(("flights", "1", TASK, FACTORY, "delays"))
+    return f"flights\0001\0{TASK}\0{FACTORY}\0delays"
 
 
 def test_deletions_are_tombstones_and_headers_name_the_commit(job: Job) -> None:

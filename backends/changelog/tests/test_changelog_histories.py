@@ -96,7 +96,8 @@ class Histories(RuleBasedStateMachine):
         """Compact a part of what lies before the newest marker."""
         assert self.owner.last is not None
         text = self.owner.last.markers["main"][store]
-        owner = "\0".join((self.owner.place.job, "1", self.owner.place.task, "main", store))
+        place = self.owner.place
+        owner = f"{place.job}\0{place.job_id}\0{place.task}\0{place.backend}\0{store}"
         marker = decode(text, owner)
         partition = self.log.partition(marker.ssp.stream, 0)
         rules = Rules(0, 86_400_000 if keep_deletions else 0, 400, round(marker.stop * share), worth=0)

@@ -262,6 +262,7 @@ def test_compaction_keeps_the_last_of_each_key_and_every_offset(
     writer, chance = log.writer("me"), random.Random(seed)
     state: dict[bytes, bytes | None] = {}
     offsets: dict[int, Change] = {}
+    furthest = 0
     for changes, is_committed in appends:
         with writer.append() as append:
             append.add(TOPIC, 0, changes)
@@ -274,7 +275,8 @@ def test_compaction_keeps_the_last_of_each_key_and_every_offset(
         if chance.random() < 0.4:
             below = chance.randrange(last + 2)
             compact(log.partition(TOPIC, 0), Rules(0, DAY_MS, 300, below, 0), log.clock.millis() + 1, lambda: None)
-            assert log.extent(TOPIC, 0).compacted <= below  # type: ignore[operator]  # this log always says
+            furthest = max(furthest, below)
+            assert log.extent(TOPIC, 0).compacted <= furthest  # type: ignore[operator]  # this log always says
     extent = log.extent(TOPIC, 0)
     found = [
         pair
@@ -315,11 +317,9 @@ def test_a_reading_that_compaction_overtakes_goes_on(tmp_path: Path) -> None:
     end = log.extent(TOPIC, 0).end
     reading = log.read(TOPIC, 0, 0, end)
     state: dict[bytes, bytes | None] = {}
-    seen = 0
-    for batch in reading:
+    for number, batch in enumerate(reading):
         state.update(batch.changes())
-        seen += 1
-        if seen == 2:
+        if number == 1:
             assert compact(
                 log.partition(TOPIC, 0), Rules(0, DAY_MS, 20000, end, 0), log.clock.millis() + 1, lambda: None
             )
