@@ -81,11 +81,11 @@ class Histories(RuleBasedStateMachine):
         self.owner = self.bench.owner(STORES)
 
     @precondition(lambda self: self.before)
-    @rule(writes=WRITES)
-    def wake_the_zombie(self, writes: Mapping[str, Mapping[bytes, bytes | None]]) -> None:
-        """Let a replaced owner upload: it is refused."""
+    @rule(store=st.sampled_from(STORES), value=st.binary(max_size=5))
+    def wake_the_zombie(self, store: str, value: bytes) -> None:
+        """Let a replaced owner upload something: it is refused."""
         try:
-            self.before[0].upload(writes)
+            self.before[0].upload({store: {b"zombie": value}})
         except FencedError:
             return
         raise AssertionError("a replaced owner's upload was taken")

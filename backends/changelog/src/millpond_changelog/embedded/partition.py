@@ -68,7 +68,7 @@ class Partition:
 
     def _extent(self) -> Extent:
         end = self._tail.settle(self._fate)
-        return Extent(min(self._tail.start, end), end, self._tail.compacted)
+        return Extent(min(self._tail.start, end), end, self._tail.compacted, self._tail.next)
 
     @contextmanager
     def _there(self) -> Iterator[None]:
@@ -96,10 +96,11 @@ class Partition:
             return tail.next - 1
 
     def sync(self) -> None:
-        """Make all that was added durable."""
+        """Make all that was added durable; a segment that others have ended, and compacted since, already is."""
         with self._guard:
-            if self._tail.at is not None:
-                fsync_file(self.folder / self._tail.at.name)
+            path = None if self._tail.at is None else self.folder / self._tail.at.name
+            if path is not None and path.exists():
+                fsync_file(path)
 
     def decide(self, append: AppendId, *, commit: bool) -> None:
         """Say what became of *append*, unless a frame says so already; durable at the next ``sync``."""
