@@ -60,11 +60,14 @@ class Extent:
         start: The first offset that is still there; equal to ``end`` where nothing is.
         end: The offset behind the last that can be read now. An open append lies beyond it.
         compacted: Below it, records may be gone that a later one below it replaces; none beyond. None: nobody knows.
+        tail: The offset behind all that was sent, open appends included: what is committed now lies below it, but where
+            an append of another owner is open, not all of it can be read yet. None: ``end``.
     """
 
     start: int
     end: int
     compacted: int | None = None
+    tail: int | None = None
 
 
 class Batch(ABC):
