@@ -12,7 +12,7 @@ from queue import Empty, Full, Queue
 
 import msgspec
 
-from millpond.coordinator.ids import JobCheckpointId, TransactionId
+from millpond.coordinator import JobCheckpointId, TransactionId
 
 _HEAD = struct.Struct(">I")
 _MAX = 1 << 20

@@ -9,9 +9,7 @@ from pathlib import Path
 from task import read_ground
 from topology import JOB
 
-from millpond.coordinator.numbered import in_directory
-from millpond.coordinator.service import Coordinator
-from millpond.coordinator.tcp_server import TcpCoordinatorEnd
+from millpond.coordinator import Coordinator, TcpCoordinatorEnd, in_directory
 
 
 def main() -> None:

@@ -13,11 +13,17 @@ from channels import Barrier, BrokenChannelError, End, Inlet, Message, Outlet, R
 from topology import MEMBERS, STAGES, Ground, after, before, counter_of, lines_of, source_of, words_of
 
 import millpond
-from millpond.coordinator.alignment import Aligned, BarrierAligner, Overflowed
-from millpond.coordinator.ids import JobCheckpointId, TransactionId
-from millpond.coordinator.keepers import TaskKeeper
-from millpond.coordinator.member import Member, Participant
-from millpond.coordinator.tcp_member import TcpLink
+from millpond.coordinator import (
+    Aligned,
+    BarrierAligner,
+    JobCheckpointId,
+    Member,
+    Overflowed,
+    Participant,
+    TaskKeeper,
+    TcpLink,
+    TransactionId,
+)
 
 HELD = 8 << 20
 BATCH = 8

@@ -11,9 +11,7 @@ from zlib import crc32
 from attrs import frozen
 
 from millpond import SystemStreamPartition
-from millpond.coordinator.binding import Address, Trust
-from millpond.coordinator.settings import CoordinatorSettings
-from millpond.coordinator.state import Place
+from millpond.coordinator import Address, CoordinatorSettings, Place, Trust
 from millpond.spi import Secret
 
 JOB = "wordcount"
