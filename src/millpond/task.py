@@ -136,9 +136,9 @@ class Task:
         """
         return self._images.get(store)
 
-    def processed(self, source: SystemStreamPartition, offset: str | int) -> None:
+    def processed(self, source: SystemStreamPartition, offset: str | int, records: int = 1) -> None:
         """
-        Report that everything of *source* up to *offset* is processed.
+        Report that everything of *source* up to *offset* is processed: so many *records* since the last report.
 
         Raises:
             TypeError: *source* is no SystemStreamPartition, or *offset* neither text nor an integer.
@@ -153,7 +153,7 @@ class Task:
         if source.__class__ is not SystemStreamPartition:
             raise TypeError(f"a source is a SystemStreamPartition, not {source!r} ({type(source).__name__})")
         self._offsets[source] = offset
-        self._processed += 1
+        self._processed += records
 
     def before_publish(self, hook: Callable[[], None]) -> None:
         """Call *hook* at each commit before anything is published, on a worker; e.g. a producer's ``flush``."""

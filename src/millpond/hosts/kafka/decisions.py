@@ -70,7 +70,7 @@ def flow(
     Give the partitions to pause and those to resume.
 
     Args:
-        assigned: What the group gave to this process.
+        assigned: What is being read.
         open_numbers: Tasks that may get records now: they run, and a write would not wait.
         paused: What is paused now.
     """

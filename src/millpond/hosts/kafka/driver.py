@@ -36,9 +36,6 @@ log = logging.getLogger("millpond.kafka")
 
 Offsets = Mapping[Part, int]
 
-_NOT_YET = ("_STATE", "_PREV_IN_PROGRESS", "_TIMED_OUT")
-"""Why a seek is refused for a while, by librdkafka's names of errors."""
-
 
 class Kind(Enum):
     """What a trouble means for the host."""
@@ -91,7 +88,7 @@ class Rebalances(Protocol):
     """Told of what the group gives and takes, inside ``read`` and ``close``; must not raise."""
 
     def assigned(self, parts: Collection[Part]) -> None:
-        """These came; they are paused."""
+        """These came; nothing is read from them before ``begin``."""
         ...
 
     def revoked(self, parts: Collection[Part]) -> None:
@@ -118,8 +115,12 @@ class Driver(Protocol):
         """Give at most *limit* records; wait for the first. Keeps the membership alive."""
         ...
 
-    def begin(self, part: Part, offset: int) -> bool:
-        """Let the paused *part* go on at *offset*, once it is resumed; False: not yet possible, try again."""
+    def begin(self, starts: Offsets, others: Offsets) -> None:
+        """
+        Read the assigned partitions of *starts* from these offsets on; TransientError: not now.
+
+        *others* are the next offsets of those that are being read already.
+        """
         ...
 
     def pause(self, parts: Iterable[Part]) -> None:
@@ -177,7 +178,7 @@ def make_producer(config: Client) -> Producer:
 
 
 class KafkaDriver:
-    """A confluent-kafka consumer whose partitions begin paused and go on where the host says."""
+    """A confluent-kafka consumer that reads those of its group's partitions, from where, that the host says."""
 
     def __init__(self, config: Client, topics: Sequence[str]) -> None:
         """Make the consumer of *topics*."""
@@ -187,6 +188,7 @@ class KafkaDriver:
         self._topics = list(topics)
         self._incremental = is_incremental(config)
         self._troubles: list[Trouble] = []
+        self._reading: set[Part] = set()
         try:
             # A consumer lets other threads wait for as long as one polls: what they ask goes over a client of its own.
             beside: dict[str, Any] = {**connection(config), "logger": log}
@@ -237,20 +239,25 @@ class KafkaDriver:
         )
 
     def _assign(self, parts: list[Any], rebalances: Rebalances) -> None:
-        """Take *parts*, paused at their end: nothing is fetched that would have to be thrown away."""
-        from confluent_kafka import OFFSET_END, TopicPartition
-
-        given = [TopicPartition(part.topic, part.partition, OFFSET_END) for part in parts]
-        self._consumer.incremental_assign(given) if self._incremental else self._consumer.assign(given)
-        if given:
-            self._consumer.pause(given)
+        """Take *parts*, and read none of them yet."""
+        if self._incremental:
+            self._consumer.incremental_assign([])
+        else:
+            self._reading.clear()
+            self._consumer.assign([])
         rebalances.assigned([(part.topic, part.partition) for part in parts])
 
     def _unassign(self, parts: list[Any], tell: Callable[[Collection[Part]], None]) -> None:
+        taken = [(part.topic, part.partition) for part in parts]
         try:
-            tell([(part.topic, part.partition) for part in parts])
+            tell(taken)
         finally:
-            self._consumer.incremental_unassign(parts) if self._incremental else self._consumer.unassign()
+            if self._incremental:
+                self._consumer.incremental_unassign(_partitions(part for part in taken if part in self._reading))
+                self._reading.difference_update(taken)
+            else:
+                self._consumer.unassign()
+                self._reading.clear()
 
     def read(self, limit: int, timeout_s: float) -> tuple[Sequence[Message], Sequence[Trouble]]:
         """Wait for one, then take what is there: a consumer that waits for a full batch makes a thin input late."""
@@ -276,17 +283,24 @@ class KafkaDriver:
     def _note(self, error: KafkaError) -> None:
         self._troubles.append(_trouble(error))
 
-    def begin(self, part: Part, offset: int) -> bool:
-        """Seek; a partition that was assigned a moment ago refuses that for some milliseconds."""
-        from confluent_kafka import KafkaException, TopicPartition
+    def begin(self, starts: Offsets, others: Offsets) -> None:
+        """
+        Assign with offsets, and let no offset of the client's own come in between.
 
-        try:
-            self._consumer.seek(TopicPartition(part[0], part[1], offset))
-        except KafkaException as error:
-            if error.args[0].name() in _NOT_YET:
-                return False
-            raise
-        return True
+        A seek after an assignment at a logical offset would race against the client's query for that offset.
+        """
+        self._ask(partial(self._begin, starts, others))
+
+    def _begin(self, starts: Offsets, others: Offsets) -> None:
+        again = [part for part in starts if part in self._reading]
+        if not self._incremental:
+            self._consumer.assign(_at({**others, **starts}))
+        else:
+            if again:
+                self._consumer.incremental_unassign(_partitions(again))
+                self._reading.difference_update(again)
+            self._consumer.incremental_assign(_at(starts))
+        self._reading.update(starts)
 
     def pause(self, parts: Iterable[Part]) -> None:
         """Pause; what was fetched ahead is thrown away by the client and fetched again."""
@@ -298,10 +312,7 @@ class KafkaDriver:
 
     def mirror(self, offsets: Offsets) -> None:
         """Commit asynchronously; how it went is logged."""
-        from confluent_kafka import TopicPartition
-
-        given = [TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()]
-        self._ask(lambda: self._consumer.commit(offsets=given, asynchronous=True))
+        self._ask(lambda: self._consumer.commit(offsets=_at(offsets), asynchronous=True))
 
     def close(self) -> None:
         """Leave the group, and wait for commits that are under way."""
@@ -326,6 +337,12 @@ def _partitions(parts: Iterable[Part]) -> list[Any]:
     from confluent_kafka import TopicPartition
 
     return [TopicPartition(topic, number) for topic, number in parts]
+
+
+def _at(offsets: Offsets) -> list[Any]:
+    from confluent_kafka import TopicPartition
+
+    return [TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()]
 
 
 def _trouble(error: KafkaError, part: Part | None = None) -> Trouble:

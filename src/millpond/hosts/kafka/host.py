@@ -2,9 +2,9 @@
 The Kafka host: a consumer in its group, whose partitions are tasks with state.
 
 Everything happens on the thread that polls, in turns: records are fetched, tasks process and commit, and inside of the
-fetch the group gives and takes partitions. Only claims and restores go on beside it, with their partitions paused, so
-that the consumer stays alive in its group; and a hand-over, for which the group waits, commits and closes tasks side by
-side. Offsets come from the checkpoint, never from the group.
+fetch the group gives and takes partitions. Only claims and restores go on beside it, while nothing is read from their
+partitions, so that the consumer stays alive in its group; and a hand-over, for which the group waits, commits and closes
+tasks side by side. Offsets come from the checkpoint, never from the group.
 """
 
 from __future__ import annotations
@@ -194,7 +194,8 @@ class KafkaHost:
             self._judge(trouble, tasks)
         _deal(records, tasks)
         tasks.start_opened()
-        tasks.begin_reading()
+        if tasks.begin_reading():
+            self._paused.clear()  # a client that had to assign anew has forgotten what was paused
         tasks.work()
         self._mirror(tasks.published())
         self._let_flow(tasks)
@@ -208,7 +209,7 @@ class KafkaHost:
         return IDLE_S if tasks.is_settled and len(tasks.readable) == len(tasks.running) else BUSY_S
 
     def _let_flow(self, tasks: Tasks) -> None:
-        pause, resume = flow(self._assigned, tasks.readable, self._paused)
+        pause, resume = flow(tasks.reading, tasks.readable, self._paused)
         if pause:
             self._driver.pause(pause)
             self._paused.update(pause)
@@ -286,7 +287,6 @@ class KafkaHost:
     def assigned(self, parts: Collection[Part]) -> None:
         """Open what is whole now."""
         self._assigned.update(parts)
-        self._paused.update(parts)
         self._settled = True
         if self._stop.is_set():
             return
@@ -347,12 +347,17 @@ class KafkaHost:
 
 def _deal(records: Sequence[Message], tasks: Tasks) -> None:
     """Give each record to its task; one of a task that is not here any more is its new owner's."""
-    by_number: dict[int | None, list[Message]] = {}
+    dealt: dict[tuple[str | None, int | None], list[Message]] = {}
     for record in records:
-        by_number.setdefault(record.partition(), []).append(record)
-    for number, its in by_number.items():
-        if number is not None and (running := tasks.running.get(number)) is not None:
-            running.take(its)
+        part = record.topic(), record.partition()
+        if (its := dealt.get(part)) is None:
+            dealt[part] = [record]
+        else:
+            its.append(record)
+    for (topic, number), its in dealt.items():
+        running = None if number is None else tasks.running.get(number)
+        if running is not None and topic is not None:
+            running.take(topic, its)
 
 
 def _shown(parts: Collection[Part]) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,10 @@ from millpond.task import Task
 
 if TYPE_CHECKING:
     from millpond.hosts.kafka.driver import Message
+
+
+LOOK_EVERY = 8
+"""After how many records a task looks whether a write would wait; one that waits all the same has ``put_timeout``."""
 
 
 class HostedTask:
@@ -96,13 +100,13 @@ class Running:
             self._room = None
         return self._room is None
 
-    def take(self, records: Iterable[Message]) -> None:
-        """Queue *records*; one that comes a second time, after a seek, is left out."""
-        for record in records:
-            topic, offset = record.topic(), record.offset()
-            if topic is not None and offset is not None and offset >= self.next[topic]:
-                self.next[topic] = offset + 1
-                self.waiting.append(record)
+    def take(self, topic: str, records: Sequence[Message]) -> None:
+        """Queue *records* of one topic, in order; those that come a second time, after a seek, are left out."""
+        first, last = records[0].offset() or 0, records[-1].offset() or 0
+        if first < self.next[topic]:
+            records = [record for record in records if (record.offset() or 0) >= self.next[topic]]
+        self.next[topic] = max(self.next[topic], last + 1)
+        self.waiting.extend(records)
 
     def work(self, process: Process, until: float) -> None:
         """
@@ -111,21 +115,39 @@ class Running:
         Raises:
             Exception: What *process* raised. The task holds half a record then and must not be committed.
         """
-        waiting, hosted, sources, clock = self.waiting, self.hosted, self.sources, time.monotonic
-        report, has_room = self.task.processed, self.task.has_room
+        done: list[Message] = []
+        try:
+            self._work(process, until, done.append)
+        except BaseException as error:
+            self.broken = error
+            raise
+        self._report(done)
+
+    def _work(self, process: Process, until: float, ended: Callable[[Message], None]) -> None:
+        waiting, hosted, clock, has_room = self.waiting, self.hosted, time.monotonic, self.task.has_room
+        left = 0
         while waiting:
-            if not has_room():
-                self._room = self.task.room()
-                return
+            if left == 0:
+                if not has_room():
+                    self._room = self.task.room()
+                    return
+                left = LOOK_EVERY
             record = waiting.popleft()
-            try:
-                process(record, hosted)
-            except BaseException as error:
-                self.broken = error
-                raise
-            report(sources[record.topic()], record.offset())  # type: ignore[index, arg-type]
+            process(record, hosted)
+            ended(record)
+            left -= 1
             if clock() >= until:
                 return
+
+    def _report(self, done: Sequence[Message]) -> None:
+        """Tell the task what is processed: once for all records of a topic, since nothing commits in between."""
+        if len(self.sources) == 1:
+            parts = dict.fromkeys(self.sources, done)
+        else:
+            parts = {topic: [record for record in done if record.topic() == topic] for topic in self.sources}
+        for topic, records in parts.items():
+            if records:
+                self.task.processed(self.sources[topic], records[-1].offset() or 0, len(records))
 
     def positions(self) -> dict[str, int]:
         """Give the offset of the next record to process, by topic."""

@@ -15,7 +15,7 @@ from millpond.errors import FencedError, MillpondError, StoreClosedError, Transi
 from millpond.events import Event
 from millpond.hosts.kafka.decisions import Phase, first_offset, retry_after_s, steps, task_name
 from millpond.hosts.kafka.driver import Driver
-from millpond.hosts.kafka.events import TaskHeld, TaskLeft, TaskStarted, TaskWaits
+from millpond.hosts.kafka.events import ClientTrouble, TaskHeld, TaskLeft, TaskStarted, TaskWaits
 from millpond.hosts.kafka.hosted import HostedTask, Process, Running, is_reopened_after
 from millpond.hosts.kafka.leaving import leave
 from millpond.hosts.kafka.openings import Opened, Opening, Openings, close_quietly
@@ -203,13 +203,21 @@ class Tasks:
         self._waiting[number] = Waiting(time.monotonic() + retry_s)
         self.tell(TaskWaits(job=self.job.config.name, task=self.name(number), error=error, retry_s=retry_s))
 
-    def begin_reading(self) -> None:
-        """Tell the client where new tasks read on; it may need some more turns to be able to."""
-        for number, running in self.running.items():
-            if not running.has_begun:
-                for topic in running.next.keys() - running.begun:
-                    if self.driver.begin((topic, number), running.next[topic]):
-                        running.begun.add(topic)
+    def begin_reading(self) -> bool:
+        """Let the client read what new tasks have to read; say whether it began with something."""
+        parts = {(topic, one.number): first for one in self.running.values() for topic, first in one.next.items()}
+        begun = self.reading
+        starts = {part: first for part, first in parts.items() if part not in begun}
+        if not starts:
+            return False
+        try:
+            self.driver.begin(starts, {part: parts[part] for part in begun})
+        except TransientError as error:
+            self.tell(ClientTrouble(job=self.job.config.name, text=f"partitions cannot be read yet: {error}"))
+            return False
+        for topic, number in starts:
+            self.running[number].begun.add(topic)
+        return True
 
     # --------------------------------------------------------------------------------------------------------- running
 
@@ -217,6 +225,11 @@ class Tasks:
     def readable(self) -> set[int]:
         """The tasks that may get records."""
         return {number for number, running in self.running.items() if running.has_begun and running.has_room}
+
+    @property
+    def reading(self) -> set[tuple[str, int]]:
+        """The partitions that are being read."""
+        return {(topic, one.number) for one in self.running.values() for topic in one.begun}
 
     @property
     def queued(self) -> int:
