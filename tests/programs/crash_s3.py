@@ -22,6 +22,7 @@ BUCKET = "crash-lab"
 TEMPLATE = """
 [checkpoint]
 manager = "s3"
+tidy_every = 1
 {place}
 
 [backends.main]

@@ -16,7 +16,8 @@ Needs hypothesis. Subclass :class:`JobModel`, say which plugins, and run it as a
 
     TestMine = MineModel.TestCase
 
-A failure is shrunk, and printed as the lines of a script.
+A failure is shrunk, and printed as the lines of a script: with ``from your_tests import MineModel`` before them, they
+fail again in any Python.
 """
 
 from __future__ import annotations
@@ -38,19 +39,29 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from millpond.checkpoint import Checkpoint, CheckpointId, SystemStreamPartition
 from millpond.config import JobConfig, load
-from millpond.errors import CommitError, CommitUnknownError, FencedError, StoreClosedError, TransientError
+from millpond.errors import (
+    CommitError,
+    CommitUnknownError,
+    ConfigError,
+    FencedError,
+    StoreClosedError,
+    TransientError,
+)
 from millpond.events import CommitSettled, Event
 from millpond.job import Job
 from millpond.lanes import run_into
+from millpond.reading import JobReader
 from millpond.spi import CheckpointManager
 from millpond.task import Task
 from millpond.testing.faults import Fault, Faults, FaultyBackend, FaultyCheckpoints
+from millpond.testing.lab.leftovers import collect_garbage
 
 SOURCE = SystemStreamPartition("model", "numbers", 0)
 TASK = "Partition 0"
 STORES = ("a", "a b")
 
 _KEYS = [b"", b"\x00", b"a", b"a\x00", b"ab", b"b", b"\xff", *(b"k%d" % n for n in range(6))]
+_PINS = ("kept", "a/b")
 _VALUES = [b"", b"1", b"22", b"x" * 60]
 _keys, _stores, _bounds = st.sampled_from(_KEYS), st.sampled_from(STORES), st.none() | st.sampled_from(_KEYS)
 _faults = st.sampled_from(
@@ -110,17 +121,22 @@ class JobModel(RuleBasedStateMachine):
         self.offset = -1
         self.stores: dict[str, dict[bytes, bytes]] = {name: {} for name in STORES}
         self.zombie: Task | None = None
+        self.pins: dict[str, CheckpointId] = {}
         self.task = self._open(None)
 
     # ------------------------------------------------------------------------------------------------ the job
 
     def _config(self) -> JobConfig:
         """Give the configuration, with faults around all plugins."""
+        return _with_faults(self._plain_config(), self._faults, self._records)
+
+    def _plain_config(self) -> JobConfig:
+        """Give the configuration as an operator's command would have it."""
         sections = self.sections(self._folder / "kept")
         names = list(sections["backends"])
         lists = {"backup": names, "restore": names, "ephemeral": self.ephemeral}
         store = {"engine": self.engine, "key": "bytes", "value": "bytes", **lists}
-        config = load(
+        return load(
             {
                 "job": {"name": self._name, "state_dir": str(self._folder / f"disk-{self._disk}")},
                 "checkpoint": {**_texts(sections["checkpoint"]), "retain": self.retain},
@@ -131,9 +147,8 @@ class JobModel(RuleBasedStateMachine):
             },
             {},
         )
-        return _with_faults(config, self._faults, self._records)
 
-    def _open(self, at: CheckpointId | None) -> Task:
+    def _open(self, at: CheckpointId | str | None) -> Task:
         job = Job(self._config(), [self._hear])
         self._jobs.append(job)
         return job.open_task(TASK, at=at, timeout_s=_WAIT_S)
@@ -150,9 +165,9 @@ class JobModel(RuleBasedStateMachine):
             with contextlib.suppress(TransientError):
                 self._jobs.pop().close(timeout_s)
 
-    def _reopen(self, at: CheckpointId | None = None) -> None:
-        """Open the task again, and see that it is where it has to be."""
-        self.task = self._open(at)
+    def _reopen(self, at: CheckpointId | None = None, pin: str | None = None) -> None:
+        """Open the task again, by *pin* if there is one, and see that it is where it has to be."""
+        self.task = self._open(pin or at)
         self._settle()
         wanted = self.worlds[at] if at is not None else self._newest()
         found = self._world_of(self.task)
@@ -315,6 +330,61 @@ class JobModel(RuleBasedStateMachine):
         self._disk += empty
         self._reopen(self.listed[min(back, len(self.listed) - 1)])
 
+    # ----------------------------------------------------------------------------------------- what an operator does
+
+    @precondition(lambda self: self.listed and self.perhaps is None)
+    @rule(name=st.sampled_from(_PINS), back=st.integers(0, 2))
+    def pin(self, name: str, back: int) -> None:
+        """Keep a checkpoint that is retained under a name; a name that pins another one is refused."""
+        at = self.listed[min(back, len(self.listed) - 1)]
+        with JobReader(self._plain_config()) as reader:
+            if self.pins.get(name, at) != at:
+                try:
+                    reader.pin(TASK, str(at), name)
+                except ConfigError:
+                    return
+                raise AssertionError(f"the pin {name!r} was moved from {self.pins[name]} to {at}")
+            reader.pin(TASK, str(at), name)
+        self.pins[name] = at
+
+    @precondition(lambda self: self.pins)
+    @rule(at=st.integers(0, len(_PINS)))
+    def unpin(self, at: int) -> None:
+        """Let a pin go: what it alone kept may be removed from now on."""
+        name = sorted(self.pins)[at % len(self.pins)]
+        with JobReader(self._plain_config()) as reader:
+            found = reader.unpin(TASK, name)
+        assert found == self.pins.pop(name), f"the pin {name!r} was of {found}"
+
+    @precondition(lambda self: self.pins)
+    @rule(at=st.integers(0, len(_PINS)), empty=st.booleans())
+    def go_back_to_a_pin(self, at: int, empty: bool) -> None:
+        """Begin again at a pinned checkpoint, however long ago it left the retained ones."""
+        name = sorted(self.pins)[at % len(self.pins)]
+        self._close()
+        if self.perhaps is not None:
+            self._reopen()
+            self._close()
+        self._disk += empty
+        self._reopen(self.pins[name], name)
+
+    @precondition(lambda self: self.pins or self.listed)
+    @rule()
+    def look(self) -> None:
+        """Read records and pins as an operator does, beside the job: every retained and every pinned one is there."""
+        with JobReader(self._plain_config()) as reader:
+            listed = {each.checkpoint.id for each in reader.checkpoints(TASK)}
+            pins = dict(reader.manager.pins(TASK))
+        assert self.pins == pins, f"pins are {pins}, not {self.pins}"
+        missing = {*self.listed, *self.pins.values()} - listed
+        assert self.perhaps is not None or not missing, f"{sorted(missing)} are not listed"
+
+    @precondition(lambda self: self.listed and self.perhaps is None)
+    @rule()
+    def collect_garbage(self) -> None:
+        """Remove what no checkpoint needs, however young, beside the open task; nothing is committed meanwhile."""
+        collect_garbage(self._plain_config())
+
     @precondition(lambda self: self.zombie is None)
     @rule()
     def second_owner(self) -> None:
@@ -348,6 +418,9 @@ class JobModel(RuleBasedStateMachine):
             self._close()
             self._disk += 1
             self._reopen()
+            for name, id in self.pins.items():
+                self._close()
+                self._reopen(id, name)
         finally:
             self._faults.release()
             self._close()

@@ -63,7 +63,11 @@ class Reader:
     def input(self, chance: random.Random) -> bytes:
         """Make an input: half of those with an inside are mutated there and sealed again."""
         if self.insides and chance.random() < 0.6:
-            return self.seal(self.mutate(chance.choice(self.insides), self.insides, chance))
+            inside = self.mutate(chance.choice(self.insides), self.insides, chance)
+            try:
+                return self.seal(inside)
+            except MillpondError:  # too large for its seal
+                return inside
         if chance.random() < 0.02:
             return chance.randbytes(chance.randint(0, 400))
         return self.mutate(chance.choice(self.valid), self.valid, chance)
