@@ -25,4 +25,10 @@ def open_log(settings: LogSettings) -> Log:
         raise ConfigError(
             f"the driver for Kafka cannot be loaded: pip install millpond-changelog[kafka] ({error})"
         ) from error
-    return KafkaLog(settings.bootstrap_servers, settings.kafka, timeout_s=timeout_s, transactions=settings.transactions)
+    return KafkaLog(
+        settings.bootstrap_servers,
+        settings.kafka,
+        timeout_s=timeout_s,
+        transactions=settings.transactions,
+        transaction_timeout_s=settings.transaction_timeout.total_seconds(),
+    )

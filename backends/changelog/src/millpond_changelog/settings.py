@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
 
-from attrs import field, frozen
+from attrs import Attribute, field, frozen
 
 from millpond.errors import ConfigError
 from millpond.spi import Secret, Size
@@ -51,9 +51,9 @@ def _servers(value: tuple[str, ...] | list[str] | str) -> tuple[str, ...]:
     return tuple(part.strip() for text in texts for part in text.split(",") if part.strip())
 
 
-def _check_timeout(_instance: object, _attribute: object, timeout: timedelta) -> None:
+def _check_timeout(_instance: object, _attribute: Attribute[timedelta], timeout: timedelta) -> None:
     if not timedelta(seconds=1) <= timeout <= timedelta(hours=1):
-        raise ConfigError(f"timeout is {timeout}: it has to be at least a second and at most an hour")
+        raise ConfigError(f"{_attribute.name} is {timeout}: it has to be at least a second and at most an hour")
 
 
 def _not_negative(_instance: object, attribute: object, value: timedelta) -> None:
@@ -77,6 +77,8 @@ class LogSettings:
         kafka: Further options of librdkafka, such as ``security.protocol``. Texts are shown in no message.
         timeout: How long one call of the log may take without any progress.
         transactions: False for brokers or rights without them: then an earlier owner is not kept from writing.
+        transaction_timeout: After how long Kafka's brokers give up what an owner has begun and not ended. They allow up
+            to their ``transaction.max.timeout.ms``, 15 minutes unless altered.
     """
 
     directory: Path | None = None
@@ -84,6 +86,7 @@ class LogSettings:
     kafka: Mapping[str, object] = field(factory=dict, converter=_hidden_options)
     timeout: timedelta = field(default=timedelta(seconds=60), validator=_check_timeout)
     transactions: bool = True
+    transaction_timeout: timedelta = field(default=timedelta(minutes=10), validator=_check_timeout)
 
     def __attrs_post_init__(self) -> None:
         if self.directory is not None and (self.bootstrap_servers or self.kafka):

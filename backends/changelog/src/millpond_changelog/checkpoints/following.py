@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from threading import Lock
+from threading import Event, Lock
 
 from attrs import define, field
 
@@ -13,6 +14,12 @@ from millpond.log import Batch, Log
 from millpond_changelog.checkpoints.view import Found, TaskView, TopicView
 
 _ATTEMPTS = 5
+_PAUSE_S = 0.01
+_PATIENCE_S = 2.0
+_LENIENT_S = 5.0
+_DEADLINE_S = 40.0
+
+Release = Callable[[Collection[str]], None]
 
 
 @define
@@ -33,10 +40,18 @@ class Follower:
     _identity: str | None = field(default=None, init=False)
     _lock: Lock = field(factory=Lock, init=False)
 
-    def look(self, task: str) -> TaskView:
-        """Read what is new, and give what is known of *task*, as it is now."""
+    def look(self, task: str, release: Release | None = None) -> TaskView:
+        """
+        Read what is new, and give what is known of *task*, as it is now.
+
+        Behind an open append of another task nothing can be read, though it is committed. *release*, which is given the
+        names of the known tasks, ends such appends. Who has none sees, after a while, what can be read.
+
+        Raises:
+            TransientError: An append is open in spite of *release*.
+        """
         with self._lock:
-            found = self._read_on().tasks.get(task)
+            found = self._read_on(release).tasks.get(task)
             if found is None:
                 return TaskView()
             return TaskView(found.claim, dict(found.newest), found.picked, dict(found.kept), dict(found.pins))
@@ -44,7 +59,7 @@ class Follower:
     def tasks(self) -> list[str]:
         """Read what is new, and give the names of all tasks that have a record, sorted."""
         with self._lock:
-            return sorted(name for name, task in self._read_on().tasks.items() if not task.is_empty())
+            return sorted(name for name, task in self._read_on(None).tasks.items() if not task.is_empty())
 
     def value_at(self, offset: int) -> bytes | None:
         """Give the value of the record at *offset*; None if compaction has taken it."""
@@ -59,18 +74,40 @@ class Follower:
     def see_that_it_is_the_same(self) -> None:
         """Raise StateNotFoundError if the topic was deleted and made anew since it was first read."""
         with self._lock:
-            self._read_on()
+            self._read_on(None)
             if self.log.describe(self.topic).identity != self._identity:
                 raise self._another()
 
-    def _read_on(self) -> TopicView:
+    def _read_on(self, release: Release | None) -> TopicView:
         try:
-            return self._read_to_end()
+            began = self.log.extent(self.topic, 0)
+            view = self._read_to_end()
+            tail = began.end if began.tail is None else began.tail
+            return view if self._position >= tail else self._read_to_tail(view, tail, release)
         except StateNotFoundError as error:
             raise StateNotFoundError(
                 f"the checkpoint topic {self.topic!r} cannot be read: {error}. Where there never was one, "
                 "Job.prepare() makes it; else the job's checkpoints are gone with it"
             ) from error
+
+    def _read_to_tail(self, view: TopicView, tail: int, release: Release | None) -> TopicView:
+        """Wait until all that lay below *tail* when the look began can be read."""
+        pause, asked, released = Event(), time.monotonic(), False
+        while self._position < tail:
+            pause.wait(_PAUSE_S)
+            view = self._read_to_end()
+            idle_s = time.monotonic() - asked
+            if release is None and idle_s > _LENIENT_S:
+                return view
+            if release is not None and not released and idle_s > _PATIENCE_S:
+                released = True
+                release(list(view.tasks))
+            if idle_s > _DEADLINE_S:
+                raise TransientError(
+                    f"in the checkpoint topic {self.topic!r} a transaction is open behind offset {self._position}, and "
+                    "what is committed behind it cannot be read: it ends with its owner's next claim or its time-out"
+                )
+        return view
 
     def _read_to_end(self) -> TopicView:
         for _ in range(_ATTEMPTS):

@@ -23,7 +23,7 @@ from millpond_changelog.checkpoints.keys import Keys
 from millpond_changelog.checkpoints.pinning import PinBoard
 from millpond_changelog.checkpoints.reading import TaskReader
 from millpond_changelog.checkpoints.settings import KafkaCheckpointsSettings
-from millpond_changelog.checkpoints.view import TopicView
+from millpond_changelog.checkpoints.view import TaskView, TopicView
 from millpond_changelog.checkpoints.writing import TaskWriter
 from millpond_changelog.opening import open_log
 
@@ -109,20 +109,17 @@ class KafkaCheckpoints(CheckpointManager):
     def read_last(self, task: str) -> Checkpoint | None:
         """Give the newest checkpoint."""
         found = self._of(task)
-        self._settle(found)
-        return found.reader.newest(found.reader.look())
+        return found.reader.newest(self._look(found))
 
     def read(self, task: str, id: CheckpointId) -> Checkpoint:
         """Give the checkpoint *id*."""
         found = self._of(task)
-        self._settle(found)
-        return found.reader.find(found.reader.look(), id)
+        return found.reader.find(self._look(found), id)
 
     def ids(self, task: str) -> Sequence[CheckpointId]:
         """Give the ids of the checkpoints that are kept, newest first."""
         found = self._of(task)
-        self._settle(found)
-        return found.reader.ids(found.reader.look())
+        return found.reader.ids(self._look(found))
 
     def write(self, claim: Claim, checkpoint: Checkpoint, *, after: CheckpointId | None) -> None:
         """Publish *checkpoint*."""
@@ -160,10 +157,12 @@ class KafkaCheckpoints(CheckpointManager):
         if log is not None:
             log.close()
 
-    def _settle(self, found: _Task) -> None:
-        """Find out first what became of a commit without an answer."""
+    def _look(self, found: _Task) -> TaskView:
+        """Look, after it was found out what became of a commit without an answer; strictly, where we are the owner."""
         with found.lock:
             found.writer.settle()
+            owns = found.writer.has_claim()
+        return found.writer.look() if owns else found.reader.look()
 
     def _opened(self) -> tuple[Log, Follower]:
         with self._lock:
@@ -190,9 +189,12 @@ class KafkaCheckpoints(CheckpointManager):
     def _made(self, task: str, log: Log, follower: Follower) -> _Task:
         keys, reader = Keys(task, self.config.grouper), TaskReader(task, follower)
         job = f"{self.job.job!r} with id {self.job.job_id!r}"
-        owner = self._owner(task, "checkpoints")
-        writer = TaskWriter(log, owner, job, keys, self.versions, reader, self.job.clock)
+        stated = self.job.layout.tasks if self.job.layout is not None else ()
+        writer = TaskWriter(log, self._owners, stated, job, keys, self.versions, reader, self.job.clock)
         return _Task(reader, writer, PinBoard(log, self._owner(task, "pins"), keys, reader))
+
+    def _owners(self, task: str) -> tuple[str, str]:
+        return self._owner(task, "checkpoints"), self._owner(task, "pins")
 
     def _owner(self, task: str, what: str) -> str:
         """Give the log's owner: Kafka's transactional id, which is the cluster's, so the job is in it."""

@@ -10,7 +10,7 @@ from attrs import evolve, frozen
 from millpond.checkpoint import Checkpoint, CheckpointId, Claim
 from millpond.errors import FormatError, StateCorruptError, StateNotFoundError
 from millpond_changelog.checkpoints import records
-from millpond_changelog.checkpoints.following import Follower
+from millpond_changelog.checkpoints.following import Follower, Release
 from millpond_changelog.checkpoints.view import Found, TaskView
 
 _ATTEMPTS = 5
@@ -29,9 +29,9 @@ class TaskReader:
     task: str
     follower: Follower
 
-    def look(self) -> TaskView:
-        """Look at what the task has now."""
-        return self.follower.look(self.task)
+    def look(self, release: Release | None = None) -> TaskView:
+        """Look at what the task has now; see :meth:`Follower.look`."""
+        return self.follower.look(self.task, release)
 
     def claim(self, view: TaskView) -> Claim | None:
         """Give the newest claim."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 
 from attrs import field, frozen
 
@@ -25,6 +26,8 @@ class KafkaCheckpointsSettings(LogSettings):
         segment_bytes: The size of its segments.
         max_message_bytes: The largest checkpoint, compressed.
         topic_settings: More settings by Kafka's names; they win over all above.
+        transaction_timeout: A commit is one short transaction. While that of a dead owner is open, nobody sees what
+            other tasks committed behind it: so a short time.
     """
 
     topic: str | None = None
@@ -34,6 +37,7 @@ class KafkaCheckpointsSettings(LogSettings):
     segment_bytes: Size = Size(26_214_400)
     max_message_bytes: Size = Size(1_000_012)
     topic_settings: Mapping[str, str] = field(factory=dict)
+    transaction_timeout: timedelta = timedelta(seconds=15)
 
     @grouper.validator
     def _check_grouper(self, _attribute: object, grouper: str) -> None:

@@ -44,7 +44,8 @@ class TaskWriter:
 
     Attributes:
         log: Where the topic is.
-        owner: The log's owner for this task.
+        owners: Gives the log's owners for a task: the writer of its checkpoints first.
+        all_tasks: Tasks that the configuration states.
         job: Who may claim, as it is written beside a claim.
         keys: The task's keys.
         versions: What is written and read.
@@ -53,7 +54,8 @@ class TaskWriter:
     """
 
     log: Log
-    owner: str
+    owners: Callable[[str], Sequence[str]]
+    all_tasks: Collection[str]
     job: str
     keys: Keys
     versions: VersionPolicy
@@ -63,6 +65,25 @@ class TaskWriter:
     _written: dict[str, CheckpointId | None] = field(factory=dict, init=False)  # likewise: its newest, once it wrote
     _doubt: Append | None = field(default=None, init=False)
 
+    def look(self) -> TaskView:
+        """Look at what the task has now, and at all of it: what hangs in the way is ended."""
+        return self.reader.look(self._release_others)
+
+    def has_claim(self) -> bool:
+        """Whether some claim of the task is held here."""
+        return bool(self._writers)
+
+    def _release_others(self, tasks: Collection[str]) -> None:
+        """
+        End the open appends of all other tasks, whose owners are dead or hang.
+
+        One that is alive is refused by the log, looks, finds that its claim is still the newest, and takes its place
+        again.
+        """
+        for owner in [owner for task in {*tasks, *self.all_tasks} - {self.keys.task} for owner in self.owners(task)]:
+            with suppress(MillpondError):
+                self.log.writer(owner).close()
+
     # Claims
 
     def claim(self) -> Claim:
@@ -71,7 +92,7 @@ class TaskWriter:
         self.reader.follower.see_that_it_is_the_same()
         failures = 0
         for attempt in range(_ATTEMPTS):
-            writer = self.log.writer(self.owner)
+            writer = self.log.writer(self.owners(self.keys.task)[0])
             try:
                 if (claim := self._try_to_claim(writer)) is not None:
                     self._writers[claim.writer] = writer
@@ -93,7 +114,7 @@ class TaskWriter:
 
     def _try_to_claim(self, writer: LogWriter) -> Claim | None:
         """Write a claim; None if another one came between the look and the record."""
-        view = self.reader.look()
+        view = self.look()
         self._refuse_another_job(view)
         claim = Claim(self.keys.task, self._next_epoch(view), secrets.token_hex(16))
         change = (self.keys.claim(), record_format.encode_claim(claim, self.clock.millis()))
@@ -102,7 +123,7 @@ class TaskWriter:
         reached("checkpoints.claimed")
         if self.log.capabilities.fencing:
             return claim
-        return claim if self.reader.claim(self.reader.look()) == claim else None
+        return claim if self.reader.claim(self.look()) == claim else None
 
     def _next_epoch(self, view: TaskView) -> int:
         claimed = self.reader.claim(view)
@@ -136,7 +157,7 @@ class TaskWriter:
     ) -> None:
         before: list[Change] = []
         if self._written.get(claim.writer) in (None, id) or not self.log.capabilities.fencing:
-            view = self.reader.look()
+            view = self.look()
             self._refuse_if_replaced(claim, view)
             newest = self.reader.newest(view)
             if self._is_ours(newest, claim, id):
@@ -174,7 +195,7 @@ class TaskWriter:
         doomed: list[Change] = [(self.keys.kept(id), None) for id in ids]
         last = self._written.get(claim.writer)
         if last is None or last in ids or not self.log.capabilities.fencing:
-            view = self.reader.look()
+            view = self.look()
             self._refuse_if_replaced(claim, view)
             doomed = [(self.keys.kept(id), None) for id in ids if id in view.kept]
             newest = self.reader.newest(view)
@@ -201,7 +222,7 @@ class TaskWriter:
         try:
             return work(self._writer_of(claim))
         except FencedError:
-            view = self.reader.look()
+            view = self.look()
             if id is not None and self._is_ours(self.reader.newest(view), claim, id):
                 return None  # It was committed, then we were replaced, and the answer was lost.
             self._refuse_if_replaced(claim, view)
@@ -225,10 +246,10 @@ class TaskWriter:
         """Give the log's writer for *claim*, which another manager may have made."""
         if (known := self._writers.get(claim.writer)) is not None:
             return known
-        self._refuse_if_replaced(claim, self.reader.look())
-        writer = self.log.writer(self.owner)
+        self._refuse_if_replaced(claim, self.look())
+        writer = self.log.writer(self.owners(self.keys.task)[0])
         try:
-            self._refuse_if_replaced(claim, self.reader.look())
+            self._refuse_if_replaced(claim, self.look())
         except BaseException:
             writer.close()
             raise

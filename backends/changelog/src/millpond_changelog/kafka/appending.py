@@ -20,6 +20,7 @@ _SLICE_S = 0.2
 _TURN_S = 1.0
 _ABORT_S = 5.0
 _PAUSE_S = 0.002
+_READERS_S = 1.0
 _CAUSE_S = 1.0
 _CONSEQUENCES = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT", "_FATAL", "_STATE"})
 T = TypeVar("T")
@@ -67,8 +68,11 @@ class KafkaAppend(Append):
         self._require("open", "flushed")
         self.state = "open"
         reports = self._reports.setdefault((topic, partition), {})
-        for piece, alone in pieces(changes, self._seat.limit(topic)):
+        limit = self._seat.limit(topic)
+        for piece, alone in pieces(changes, limit):
             check()
+            if alone and limit is not None and len(piece) == 1:
+                self._refuse_too_large(topic, piece[0], limit)
             self._send(topic, partition, piece, list(headers.items()), reports, check)
             self._raise_reported()
             if alone:
@@ -126,15 +130,16 @@ class KafkaAppend(Append):
         return found
 
     def _await_readers(self) -> None:
-        """Wait until it can be read: brokers answer as soon as it is decided, and tell the partitions afterwards."""
-        deadline = time.monotonic() + self._seat.timeout_s
+        """
+        Wait until it can be read: brokers answer as soon as it is decided, and tell the partitions afterwards.
+
+        Not for long: behind another owner's open append it cannot be read before that one has ended.
+        """
+        deadline = time.monotonic() + _READERS_S
         for (topic, partition), reports in self._reports.items():
             while None in reports and self._seat.end(topic, partition) <= _offset(reports[None]):
                 if time.monotonic() > deadline:
-                    raise TransientError(
-                        f"an append to the topic {topic!r}, partition {partition}, is committed, but cannot be read "
-                        f"after {self._seat.timeout_s:g} s: another transaction before it is open"
-                    )
+                    return
                 Event().wait(_PAUSE_S)
 
     def abort(self) -> None:
@@ -284,18 +289,27 @@ class KafkaAppend(Append):
                 return found
             self._call("append", lambda producer: producer.poll(_SLICE_S))
 
+    def _refuse_too_large(self, topic: str, change: Change, limit: int) -> None:
+        """Refuse what the topic takes only as long as it happens to be compressed well."""
+        size = len(change[0]) + len(change[1] or b"")
+        if size > limit:
+            raise _too_large(topic, size, limit)
+
     def _refused(self, error: KafkaError, topic: str, size: int) -> MillpondError:
         if error.name() in _TOO_LARGE:
-            limit = self._seat.limit(topic)
-            return ConfigError(
-                f"cannot append to the topic {topic!r}: a record of {size:,} bytes is too large, since the topic takes "
-                f"{'less' if limit is None else f'{limit:,}'}: raise its max.message.bytes (Kafka says {error.name()})"
-            )
+            return _too_large(topic, size, self._seat.limit(topic))
         found = self._failed(error, "append to", topic)
         return ConfigError(str(found)) if isinstance(found, StateNotFoundError) else found
 
     def _failed(self, error: KafkaError, verb: str, topic: str | None = None) -> MillpondError:
         return self._seat.failed(error, self._seat.doing(verb, topic), time.monotonic() - self._began)
+
+
+def _too_large(topic: str, size: int, limit: int | None) -> ConfigError:
+    return ConfigError(
+        f"cannot append to the topic {topic!r}: a record of {size:,} bytes is too large, since the topic takes "
+        f"{'less' if limit is None else f'{limit:,}'}: raise its max.message.bytes"
+    )
 
 
 def _offset(message: Message) -> int:

@@ -87,8 +87,8 @@ class Topics:
 
     def extent(self, name: str, partition: int) -> Extent:
         """Look at what a reader of committed records finds in a partition."""
-        start, end = self._offsets(name, partition, (_EARLIEST, _LATEST))
-        return Extent(min(start, end), end)
+        start, end, tail = self._offsets(name, partition, (_EARLIEST, _LATEST, _TAIL))
+        return Extent(min(start, end), end, tail=max(tail, end))
 
     def end(self, name: str, partition: int) -> int:
         """Give the offset behind the last that a reader of committed records finds in a partition."""
@@ -173,10 +173,13 @@ class Topics:
                     raise translate(too_late, doing, self._complaints) from None
 
 
-_EARLIEST: Any = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-_LATEST: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_EARLIEST = (OffsetSpec.earliest(), IsolationLevel.READ_COMMITTED)  # type: ignore[no-untyped-call]
+_LATEST = (OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)  # type: ignore[no-untyped-call]
+_TAIL = (OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call]
 
 
-def _offset_of(where: TopicPartition, spec: Any, times: Mapping[str, float]) -> Callable[[AdminClient], Future[Any]]:
-    level = IsolationLevel.READ_COMMITTED
+def _offset_of(
+    where: TopicPartition, wanted: tuple[Any, IsolationLevel], times: Mapping[str, float]
+) -> Callable[[AdminClient], Future[Any]]:
+    spec, level = wanted
     return lambda admin: admin.list_offsets({where: spec}, isolation_level=level, **times)[where]
