@@ -130,18 +130,18 @@ def test_4_an_oversized_save_is_answered_with_the_limit(tmp_path: Path):
 
 def test_4_a_large_state_is_streamed_to_storage(tmp_path: Path):
     """4: of a state of 64 MiB no more than the window is held for the network, on the way in and on the way out."""
-    with serving(tmp_path, FolderStore(tmp_path / "states"), memory=3 << 20, window=1 << 20) as served:
-        with served.stmgr(topology=ALONE) as stmgr:
-            state = os.urandom(1 << 20) * 64
-            assert stmgr.save({COUNT0: state}, "1-1") == {COUNT0}
-            assert stmgr.restore("1-1") == {COUNT0: state}
+    given = {"memory": 3 << 20, "window": 1 << 20}
+    with serving(tmp_path, FolderStore(tmp_path / "states"), **given) as served, served.stmgr(topology=ALONE) as stmgr:
+        state = os.urandom(1 << 20) * 64
+        assert stmgr.save({COUNT0: state}, "1-1") == {COUNT0}
+        assert stmgr.restore("1-1") == {COUNT0: state}
 
 
 def test_5_a_missing_spill_file_is_not_an_empty_state(tmp_path: Path):
     """5: a save that names a file which is gone is NOTOK, and nothing is stored."""
     with spilling(tmp_path) as (served, topology, folder), served.stmgr(topology=topology) as stmgr:
         path = leave(folder, COUNT0, b"x")
-        os.unlink(path)
+        Path(path).unlink()
         assert not stmgr.save_spilled(COUNT0, "1-1", path)
         assert served.states.checkpoints(NAME) == []
 
@@ -277,7 +277,7 @@ class Gate(MemoryBlobStore):
 
 
 def test_9_saves_are_stored_side_by_side_and_answered_in_order(tmp_path: Path):
-    """9: four saves of one connection are in the store at once, and answered in their order; one key keeps its order."""
+    """9: four saves of one connection are in the store at once, and answered in order; one key keeps its order."""
     with serving(tmp_path, Gate(4)) as served, served.stmgr() as stmgr:
         served.states.instant = False
         instances = [Instance("many", number) for number in range(4)]
@@ -394,11 +394,15 @@ def test_13_failed_attempts_push_no_consistent_checkpoint_out(tmp_path: Path):
 def test_15_one_clean_reaches_what_every_node_has_saved(tmp_path: Path):
     """15: two servers that share a store are both cleaned by the one that the coordinator speaks to."""
     blobs = MemoryBlobStore()
-    with serving(tmp_path / "0", blobs) as zero, serving(tmp_path / "1", blobs) as one:
-        with one.stmgr() as stmgr, zero.coordinator() as coordinator:
-            stmgr.save({COUNT0: b"x"}, "1-1")
-            assert list(coordinator.clean("1-2").cleaned_checkpoint_ids) == ["1-1"]
-            assert stmgr.restore("1-1") is None
+    with (
+        serving(tmp_path / "0", blobs) as zero,
+        serving(tmp_path / "1", blobs) as one,
+        one.stmgr() as stmgr,
+        zero.coordinator() as coordinator,
+    ):
+        stmgr.save({COUNT0: b"x"}, "1-1")
+        assert list(coordinator.clean("1-2").cleaned_checkpoint_ids) == ["1-1"]
+        assert stmgr.restore("1-1") is None
 
 
 def test_15_a_node_with_a_disk_of_its_own_keeps_a_number(tmp_path: Path):

@@ -47,6 +47,11 @@ REQUESTS = frozenset(_RESPONSES)
 """The names of all requests that are served."""
 
 
+_SAVED = full_name("SaveInstanceStateResponse")
+_OK_STATUS = bytes_field(1, b"\x08\x01\x12\x00")
+"""A status of OK with an empty message."""
+
+
 def response_to(request: str) -> str:
     """Give the full name of the answer to *request*."""
     return full_name(_RESPONSES[request])
@@ -70,9 +75,12 @@ def cleaned(reqid: bytes, ids: Sequence[str] = (), refusal: str = "") -> bytes:
 
 
 def saved(reqid: bytes, instance: Any, checkpoint: str, refusal: str = "") -> bytes:
-    """Answer a save."""
-    body = _about_state("SaveInstanceStateResponse", instance, checkpoint, refusal).SerializeToString()
-    return encode(response_to("SaveInstanceStateRequest"), reqid, body)
+    """Answer a save; a successful one is written by hand, since it is what a server does most."""
+    if refusal:
+        body: bytes = _about_state("SaveInstanceStateResponse", instance, checkpoint, refusal).SerializeToString()
+    else:
+        body = _OK_STATUS + bytes_field(2, instance.SerializeToString()) + bytes_field(3, checkpoint.encode())
+    return encode(_SAVED, reqid, body)
 
 
 def not_fetched(reqid: bytes, instance: Any, checkpoint: str, refusal: str) -> bytes:

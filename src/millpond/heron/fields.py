@@ -8,6 +8,7 @@ length and bytes. Groups (kinds 3 and 4) appear in none of Heron's messages and 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 
 from attrs import frozen
 
@@ -15,6 +16,7 @@ from millpond.heron.messages import NotThatMessageError
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 LONGEST_VARINT = 10
+_ONE_BYTE = [bytes([value]) for value in range(0x80)]
 _FIXED_SIZES = {FIXED64: 8, FIXED32: 4}
 
 Data = bytes | bytearray | memoryview
@@ -40,6 +42,8 @@ class Tag:
 
 def varint(value: int) -> bytes:
     """Write *value*, which is not negative."""
+    if value < 0x80:
+        return _ONE_BYTE[value]
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -50,12 +54,17 @@ def varint(value: int) -> bytes:
 
 def bytes_head(number: int, size: int) -> bytes:
     """Give the tag and the length of a field of *size* bytes."""
-    return varint(number << 3 | BYTES) + varint(size)
+    return _tag(number) + varint(size)
+
+
+@cache
+def _tag(number: int) -> bytes:
+    return varint(number << 3 | BYTES)
 
 
 def bytes_field(number: int, content: bytes) -> bytes:
     """Give a whole field of bytes or text."""
-    return bytes_head(number, len(content)) + content
+    return b"%b%b%b" % (_tag(number), varint(len(content)), content)
 
 
 def read_varint(data: Data, at: int) -> tuple[int, int] | None:

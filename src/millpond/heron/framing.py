@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import struct
 import uuid
-
-from attrs import frozen
+from functools import cache
+from typing import NamedTuple
 
 from millpond.errors import FormatError
 
@@ -23,15 +23,14 @@ LARGEST = (1 << 31) - 1
 
 LONGEST_NAME = 255
 _FIXED = 4 + REQID_SIZE + 4
-_LENGTH = struct.Struct(">I")
+_LENGTH, _TWO_LENGTHS = struct.Struct(">I"), struct.Struct(">II")
 
 
 class MalformedPacketError(FormatError):
     """No peer of Heron's writes such a packet: its connection ends."""
 
 
-@frozen
-class Head:
+class Head(NamedTuple):
     """
     What comes before a body.
 
@@ -59,9 +58,15 @@ def encode_head(name: str, reqid: bytes, size: int) -> bytes:
     """Give all of a packet that comes before a body of *size* bytes."""
     if len(reqid) != REQID_SIZE:
         raise ValueError(f"a request id has {REQID_SIZE} bytes, not {len(reqid)}")
-    type_name = name.encode("ascii")
-    total = _FIXED + len(type_name) + size
-    return b"".join((_LENGTH.pack(total), _LENGTH.pack(len(type_name)), type_name, reqid, _LENGTH.pack(size)))
+    type_name = _type_name(name)
+    return b"%b%b%b%b" % (_LENGTH.pack(_FIXED - 4 + len(type_name) + size), type_name, reqid, _LENGTH.pack(size))
+
+
+@cache
+def _type_name(name: str) -> bytes:
+    """Give a type name with its length."""
+    text = name.encode("ascii")
+    return _LENGTH.pack(len(text)) + text
 
 
 def encode(name: str, reqid: bytes, body: bytes) -> bytes:
@@ -91,10 +96,13 @@ def parse_head(data: bytes | bytearray | memoryview, at: int = 0) -> Head | None
     Raises:
         MalformedPacketError: Its lengths contradict one another.
     """
-    total = packet_size(data, at)
-    if total is None or len(data) - at < 8:
+    if len(data) - at < 8:
+        packet_size(data, at)
         return None
-    (name_size,) = _LENGTH.unpack_from(data, at + 4)
+    size, name_size = _TWO_LENGTHS.unpack_from(data, at)
+    if not _FIXED <= size <= LARGEST:
+        packet_size(data, at)
+    total = 4 + size
     if name_size > LONGEST_NAME or name_size + _FIXED + 4 > total:
         raise MalformedPacketError(f"a type name of {name_size:,} bytes in a packet of {total:,}")
     start = 8 + name_size + REQID_SIZE + 4

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, NamedTuple
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from millpond.errors import ConfigError, MillpondError, StateCorruptError, StateNotFoundError
 from millpond.events import Event
@@ -26,8 +26,7 @@ SAVE = "SaveInstanceStateRequest"
 _REGISTER_FIRST = "register first: this server has several topologies"
 
 
-@frozen
-class Work:
+class Work(NamedTuple):
     """
     What has to be done before a request is answered; ``run`` blocks and runs on any thread.
 
@@ -146,8 +145,9 @@ class Handler:
     def _save(self, client: Client, name: str, reqid: bytes, body: bytes, peer: str) -> Outcome:
         request = messages.parse(name, body)
         checkpoint = request.checkpoint
-        if checkpoint.HasField("state") or not checkpoint.HasField("state_location"):
-            state = checkpoint.state if checkpoint.HasField("state") else None
+        has_state = checkpoint.HasField("state")
+        if has_state or not checkpoint.HasField("state_location"):
+            state = checkpoint.state if has_state else None
             return self.save(client, reqid, request, lambda key, plan: self._states.save(key, state, plan).size, peer)
         return self.save_spilled(client, reqid, request, peer)
 
@@ -169,7 +169,7 @@ class Handler:
                     spool.discard()
             return size
 
-        return evolve(self.save(client, reqid, request, store, peer), immediate=False)
+        return self.save(client, reqid, request, store, peer)._replace(immediate=False)
 
     def save(
         self, client: Client, reqid: bytes, request: Any, store: Callable[[StateKey, Any], int | None], peer: str

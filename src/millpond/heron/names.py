@@ -9,6 +9,7 @@ Heron's lies below ``.millpond/``, beside the topologies.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from urllib.parse import quote, unquote
 
 from attrs import frozen
@@ -49,7 +50,7 @@ class StateKey:
     @property
     def path(self) -> str:
         """The key of its object."""
-        return f"{checkpoint_prefix(self.topology, self.checkpoint)}{segment(self.component)}/{self.index}"
+        return _path(self)
 
     @property
     def heron_path(self) -> str | None:
@@ -59,6 +60,7 @@ class StateKey:
         return path if path != self.path and all(map(_leads_nowhere, parts)) else None
 
 
+@lru_cache(maxsize=4096)
 def segment(name: str) -> str:
     """
     Give the part of a path that stands for *name*.
@@ -77,6 +79,11 @@ def segment(name: str) -> str:
             f"the name {name[:40]!r}… has {len(escaped)} bytes as a file's name: at most {LONGEST_NAME} are allowed"
         )
     return escaped
+
+
+@lru_cache(maxsize=1024)
+def _path(key: StateKey) -> str:
+    return f"{checkpoint_prefix(key.topology, key.checkpoint)}{segment(key.component)}/{key.index}"
 
 
 def name_of(part: str) -> str:

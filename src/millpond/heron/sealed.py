@@ -12,9 +12,8 @@ The state comes before the id, so that a writer needs to know no name before the
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
-from attrs import frozen
 from blake3 import blake3
 
 from millpond.errors import StateCorruptError
@@ -35,8 +34,7 @@ FIRST_READ = 256 << 10
 _ID, _STATE = 1, 2
 
 
-@frozen
-class Seal:
+class Seal(NamedTuple):
     """
     What is known of a state that was written or verified.
 
@@ -65,9 +63,8 @@ def tail(key: StateKey, hasher: Any) -> bytes:
 def seal(key: StateKey, state: bytes | None) -> bytes:
     """Give the whole content of the file of a small state."""
     head = lead(None if state is None else len(state))
-    hasher = blake3(head)
-    hasher.update(state or b"")
-    return b"".join((head, state or b"", tail(key, hasher)))
+    content = b"%b%b%b" % (head, state or b"", bytes_field(_ID, key.checkpoint.encode()))
+    return b"%b%b%b" % (content, _SEAL, blake3(content + _place(key)).digest())
 
 
 def peek(first: bytes, last: bytes) -> Seal | None:

@@ -10,8 +10,6 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
-from attrs import evolve
-
 from millpond.errors import ConfigError
 from millpond.events import Event
 from millpond.heron.answers import Answer
@@ -196,7 +194,7 @@ class HeronServer:
         def store(key: StateKey, plan: Any) -> int | None:
             return self.states.save_spooled(key, spooling.take(), plan).size
 
-        return evolve(self.handler.save(connection, reqid, request, store, connection.peer), immediate=False)
+        return self.handler.save(connection, reqid, request, store, connection.peer)._replace(immediate=False)
 
     def _when_written(self, spooling: Spooling, then: Callable[[], None]) -> None:
         """Call *then* on the loop once all that was fed to *spooling* is written."""
