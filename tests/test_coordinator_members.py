@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 import millpond
@@ -37,6 +38,7 @@ from millpond.errors import (
     StateNotFoundError,
     TransientError,
 )
+from millpond.progress.lines import line
 
 SOURCE = SystemStreamPartition("test", "input", 0)
 DEADLINE_S = 60.0
@@ -719,6 +721,50 @@ def test_marks_of_the_aligner_are_saves_and_refusals() -> None:
         assert [r.attempt for r in got if isinstance(r, Saved)] == [JobCheckpointId(1, 1)]
         (declined,) = [r for r in got if isinstance(r, Declined)]
         assert "2,000 bytes" in declined.reason and "limit of 1,000" in declined.reason
+
+
+# --- what an operator sees
+
+
+SHOWN = {
+    "job": "flights",
+    "task": "count-0",
+    "candidate": "host:1",
+    "epoch": 7,
+    "newest": JobCheckpointId(7, 12),
+    "error": TransientError("no answer"),
+    "incarnation": "ab",
+    "replaced": True,
+    "reason": "it was silent for 10.2 s",
+    "transaction": TransactionId(7, 1),
+    "checkpoint": JobCheckpointId(7, 12),
+    "damaged": JobCheckpointId(7, 12),
+    "chosen": None,
+    "duration_s": 1.25,
+    "attempt": JobCheckpointId(7, 12),
+    "members": 1000,
+    "in_flight": JobCheckpointId(7, 12),
+    "age_s": 12.5,
+    "missing": 3,
+    "id": JobCheckpointId(7, 12),
+    "retained": (JobCheckpointId(7, 12),),
+    "held_size": 123_456,
+    "spilled_size": 0,
+}
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in vars(events).values() if isinstance(kind, type) and kind.__module__ == events.__name__]
+)
+def test_each_event_has_a_line_in_plain_words(kind: type[Any]) -> None:
+    """The log says each event in a sentence of its own, with the numbers that somebody needs, and no class names."""
+    event = kind(**{field.name: SHOWN[field.name] for field in attrs.fields(kind)})
+    said = line(event).text
+    assert kind.__name__ not in said and "incarnation" not in said and len(said) > 7
+    if "duration_s" in attrs.fields_dict(kind):
+        assert "1.2 s" in said
+    if "reason" in attrs.fields_dict(kind):
+        assert "10.2 s" in said
 
 
 # --- the example
