@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 
 from attrs import frozen
 
@@ -62,7 +63,7 @@ class BlobAdmin(StateBackendAdmin):
         if not retained:
             return
         with self._shared.leased(self._job) as store:
-            search = Search(store, store.now() - grace // timedelta(milliseconds=1), self._remove_all)
+            search = Search(store, store.now() - grace // timedelta(milliseconds=1), self._remove_all, self._abort)
             for task in list(task_folders(store, self._prefix)):
                 keys = TaskKeys.of(self._job.job, self._job.job_id, task)
                 if task in retained:
@@ -83,6 +84,11 @@ class BlobAdmin(StateBackendAdmin):
         yield from search.objects(prefix, needed, after, FAILED)
         yield from search.uploads(prefix)
 
+    def _abort(self, upload: Unfinished) -> None:
+        """Drop an upload, maybe long after it was found: the store that found it may be closed."""
+        with self._shared.leased(self._job) as store:
+            store.abort(upload)
+
     def _remove_all(self, garbage: Sequence[Garbage]) -> None:
         keys = [each.key for each in garbage if isinstance(each, BlobGarbage) and each.key.startswith(self._prefix)]
         with self._shared.leased(self._job) as store:
@@ -98,11 +104,13 @@ class Search:
         store: Where.
         before: What was made after this, in milliseconds by the store's clock, is left alone.
         remove_all: Removes what was found.
+        abort: Drops an upload that was found.
     """
 
     store: BlobStore
     before: int
     remove_all: Callable[[Sequence[Garbage]], None]
+    abort: Callable[[Unfinished], None]
 
     def objects(
         self, prefix: str, needed: Collection[str], after: CheckpointId | None, reason: str
@@ -121,10 +129,7 @@ class Search:
         """Give old uploads below *prefix* that nobody has finished."""
         for upload in self.store.unfinished(prefix):
             if upload.key.startswith(prefix) and upload.millis <= self.before:
-                yield Garbage(self.store.where(upload.key), UPLOAD, None, self._abort(upload))
-
-    def _abort(self, upload: Unfinished) -> Callable[[], None]:
-        return lambda: self.store.abort(upload)
+                yield Garbage(self.store.where(upload.key), UPLOAD, None, partial(self.abort, upload))
 
     def _garbage(self, entry: BlobEntry, reason: str) -> Garbage:
         found: BlobGarbage
