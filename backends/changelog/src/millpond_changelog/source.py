@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from itertools import chain
 
 from attrs import define, frozen
 
@@ -124,9 +125,9 @@ class Source:
         target.use_local()
         return max(place, self.start)
 
-    def records(self, target: RestoreTarget, begin: int) -> Iterator[Change]:
+    def records(self, target: RestoreTarget, begin: int) -> Iterator[Sequence[Change]]:
         """
-        Give the records from *begin* up to the marker, and report how far they are.
+        Give the records from *begin* up to the marker, in pieces, and report how far they are.
 
         Raises:
             StateNotFoundError: They do not end in the marker's own record, or nobody can tell what they lack.
@@ -135,8 +136,8 @@ class Source:
         last: Batch | None = None
         for batch in read_all(self.log, ssp.stream, ssp.partition, begin, stop, target.check):
             changes = self._seen(batch)
-            yield from changes
-            here = sum(len(key) + len(value or b"") for key, value in changes)
+            yield changes
+            here = sum([len(key) for key, _ in changes]) + sum([len(value) for _, value in changes if value])
             size += here
             done = batch.position - begin
             total = max(size, size * (stop - begin) // done) if done > 0 else None
@@ -202,6 +203,6 @@ def restore_from(log: Log, target: RestoreTarget, owner: str, clock: Clock) -> N
         source = Source.found(log, marker, clock)
         begin = source.begin_local(target, owner, clock)
         if marker.stop > begin or source.unseen:
-            target.write(source.records(target, begin))
+            target.write(chain.from_iterable(source.records(target, begin)))
     except FormatError as error:
         raise StateCorruptError(f"store {target.store!r} cannot be read from its changelog: {error}") from error
