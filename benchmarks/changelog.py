@@ -1,0 +1,289 @@
+"""
+The changelog backend beside a bare producer, a bare store and a bare tuned consumer, on a real broker, interleaved.
+
+    python benchmarks/changelog.py [--records 1000000] [--puts 200000] [--repetitions 3] [--only commit,restore,start]
+                                   [--directory DIR]
+
+A record has a key of 20 bytes and a value of 100. The bare store is rocksdict in batches of 1,000 without a write-ahead
+log; the bare producer and consumer have the client options of the log itself. A restore begins with an empty disk and
+ends when the task is ready. A start finds its store on the disk; what it takes to become the writer is a row apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from rocksdict import Options, Rdict, WriteBatch, WriteOptions
+from table import Row, at_least, at_most, show
+
+import millpond
+from millpond.formats.changelog_marker import FACTORY
+from millpond.spi import Change
+from millpond_changelog.kafka.log import KafkaLog
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from services import kafka
+
+TASK = "Partition 0"
+PIECE = 1_000
+
+numbers = itertools.count(1)
+
+
+def changes(count: int, seed: int = 0) -> Iterator[Change]:
+    """Give records in an order that is not sorted; each key once."""
+    for number in range(count):
+        yield b"%020d" % (number * 7_919 % count + seed), b"%0100d" % number
+
+
+class Bench:
+    """One job on one broker, and bare parts beside it."""
+
+    def __init__(self, address: str, folder: Path) -> None:
+        self.address = address
+        self.folder = folder
+        self.name = f"bench-{os.getpid()}-{next(numbers)}"
+
+    def job(self) -> millpond.Job:
+        """Open the job."""
+        return millpond.open_job(
+            {
+                "job": {"name": self.name, "state_dir": str(self.folder / "state"), "tasks": [TASK]},
+                "checkpoint": {"manager": "directory", "path": str(self.folder / "records")},
+                "backends": {
+                    "log": {"type": "changelog", "bootstrap_servers": [self.address], "replication_factor": 1}
+                },
+                "stores": {"s": {"engine": "rocksdb", "key": "bytes", "value": "bytes"}},
+                "commit": {"interval": "1h", "timeout": "10m"},
+            }
+        )
+
+    @property
+    def topic(self) -> str:
+        """The store's topic."""
+        return f"{self.name}--1--s--changelog"
+
+    # ---------------------------------------------------------------------------------------------------- writing
+
+    def commit_with_us(self, count: int) -> float:
+        """Give the seconds that puts and a commit of them take."""
+        with self.job() as job, job.open_task(TASK, timeout_s=120) as task:
+            store = task.store("s")
+            begun = time.perf_counter()
+            for key, value in changes(count):
+                store.put(key, value)
+            task.commit_now(300)
+            return time.perf_counter() - begun
+
+    def commit_bare(self, count: int) -> float:
+        """Give the seconds that the same writes take to a bare store and a bare producer, one after the other."""
+        options = Options(raw_mode=True)
+        without_log = WriteOptions()
+        without_log.disable_wal = True  # type: ignore[method-assign, assignment]
+        producer = Producer(
+            {
+                "bootstrap.servers": self.address,
+                "acks": "all",
+                "enable.idempotence": True,
+                "transactional.id": f"bare-{next(numbers)}-{os.getpid()}",
+                "compression.type": "lz4",
+                "linger.ms": 5,
+                "queue.buffering.max.messages": 200_000,
+            }
+        )
+        producer.init_transactions(60)
+        database = Rdict(str(self.folder / f"bare-{next(numbers)}"), options)
+        database.set_write_options(without_log)
+        begun = time.perf_counter()
+        stream = changes(count)
+        while piece := list(itertools.islice(stream, PIECE)):
+            batch = WriteBatch(raw_mode=True)
+            for key, value in sorted(piece):
+                batch.put(key, value or b"")
+            database.write(batch)
+        database.flush()
+        producer.begin_transaction()
+        for key, value in changes(count):
+            while True:
+                try:
+                    producer.produce(f"{self.name}-bare", value, key, 0)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+        producer.flush(300)
+        producer.commit_transaction(60)
+        taken = time.perf_counter() - begun
+        database.close()
+        return taken
+
+    # ---------------------------------------------------------------------------------------------------- reading
+
+    def fill(self, count: int) -> None:
+        """Commit *count* records, in pieces."""
+        with self.job() as job, job.open_task(TASK, timeout_s=120) as task:
+            for number, (key, value) in enumerate(changes(count)):
+                task.store("s").put(key, value)
+                if number % 200_000 == 199_999:
+                    task.commit_now(300)
+            task.commit_now(300)
+
+    def restore(self, count: int) -> tuple[float, float]:
+        """Restore to an empty disk; give records a second, and microseconds of CPU a record."""
+        shutil.rmtree(self.folder / "state")
+        with self.job() as job:
+            job.prepare()
+            begun, cpu = time.perf_counter(), time.process_time()
+            with job.open_task(TASK, timeout_s=600):
+                taken, cpu = time.perf_counter() - begun, time.process_time() - cpu
+        return count / taken, cpu / count * 1e6
+
+    def consume(self, count: int) -> float:
+        """Give the records a second of a bare tuned consumer."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.address,
+                "group.id": "bare",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "fetch.message.max.bytes": 4 << 20,
+                "queued.max.messages.kbytes": 32 << 10,
+                "queued.min.messages": 100_000,
+                "fetch.queue.backoff.ms": 5,
+            }
+        )
+        begun = time.perf_counter()
+        consumer.assign([TopicPartition(self.topic, 0, 0)])
+        done = 0
+        while done < count:
+            done += len(consumer.consume(10_000, 1.0))
+        taken = time.perf_counter() - begun
+        consumer.close()
+        return count / taken
+
+    # --------------------------------------------------------------------------------------------------- starting
+
+    def start(self) -> float:
+        """Give the seconds that opening a task takes whose store is on the disk and current."""
+        with self.job() as job:
+            job.prepare()
+            begun = time.perf_counter()
+            with job.open_task(TASK, timeout_s=120):
+                return time.perf_counter() - begun
+
+    def fence(self) -> float:
+        """Give the seconds that it takes to become the writer."""
+        log = KafkaLog([self.address])
+        begun = time.perf_counter()
+        log.writer(f"fence-{self.name}")
+        taken = time.perf_counter() - begun
+        log.close()
+        return taken
+
+    def open_bare(self) -> float:
+        """Give the seconds that it takes to link the store's image to another folder, and to open it."""
+        (image,) = (path for path in (self.folder / "state").rglob("images/s/*") if path.is_dir())
+        target = self.folder / f"clone-{next(numbers)}"
+        begun = time.perf_counter()
+        target.mkdir()
+        for path in image.iterdir():
+            if path.suffix == ".sst":
+                os.link(path, target / path.name)
+            else:
+                shutil.copy(path, target)
+        database = Rdict(str(target), Options(raw_mode=True))
+        taken = time.perf_counter() - begun
+        database.close()
+        return taken
+
+    def unchanged(self) -> None:
+        """Commit an offset, and nothing else."""
+        with self.job() as job, job.open_task(TASK, timeout_s=120) as task:
+            before = task.last
+            task.processed(millpond.SystemStreamPartition("bench", "input", 0), next(numbers))
+            after = task.commit_now(60)
+            assert before is not None
+            assert before.markers[FACTORY] == after.markers[FACTORY]
+
+
+def repeated(times: int, *measures: Callable[[], Any]) -> list[list[Any]]:
+    """Take the measures in turn, so that the machine's moods meet all of them."""
+    found: list[list[Any]] = [[] for _ in measures]
+    for _ in range(times):
+        for column, measure in zip(found, measures, strict=True):
+            column.append(measure())
+    return found
+
+
+def commits(bench: Bench, given: argparse.Namespace) -> list[Row]:
+    """Measure writing."""
+    log = KafkaLog([bench.address])
+    log.create(f"{bench.name}-bare", 1, {"cleanup.policy": "compact", "replication.factor": "1"})
+    log.close()
+    ours, bare = repeated(
+        given.repetitions, lambda: bench.commit_with_us(given.puts), lambda: bench.commit_bare(given.puts)
+    )
+    return [Row(f"put {given.puts:,} records and commit them", ours, bare, "s", "<= 1.1x", at_most(1.1))]
+
+
+def restores(bench: Bench, given: argparse.Namespace) -> list[Row]:
+    """Measure reading."""
+    bench.fill(given.records)
+    ours, bare = repeated(given.repetitions, lambda: bench.restore(given.records), lambda: bench.consume(given.records))
+    rates, cpu = [rate for rate, _ in ours], [cpu for _, cpu in ours]
+    name = f"restore {given.records:,} records from empty"
+    return [
+        Row(name, rates, bare, "1/s", ">= 0.5x of consume", at_least(0.5)),
+        Row(f"{name}, CPU", cpu, [], "us a record", "<= 2.2", at_most(2.2)),
+    ]
+
+
+def starts(bench: Bench, given: argparse.Namespace) -> list[Row]:
+    """Measure a start on a store that is current, and a commit without changes."""
+    bench.fill(given.puts)
+    whole, fence, bare = repeated(given.repetitions, bench.start, bench.fence, bench.open_bare)
+    ours = [start - statistics.median(fence) for start in whole]
+    log = KafkaLog([bench.address])
+    before = log.extent(bench.topic, 0).end
+    bench.unchanged()
+    appended = float(log.extent(bench.topic, 0).end - before)
+    log.close()
+    return [
+        Row("start on a store that is current, without fencing", ours, bare, "s", "<= 1.5x", at_most(1.5)),
+        Row("become the writer (fencing)", fence, [], "s", "", at_most(0)),
+        Row("offsets taken by a commit without changes", [appended], [], "", "0", at_most(0)),
+    ]
+
+
+def main() -> None:
+    """Start a broker, measure, print."""
+    words = argparse.ArgumentParser(description=__doc__.splitlines()[1])
+    words.add_argument("--records", type=int, default=1_000_000)
+    words.add_argument("--puts", type=int, default=200_000)
+    words.add_argument("--repetitions", type=int, default=3)
+    words.add_argument("--only", default="commit,restore,start")
+    words.add_argument("--directory", type=Path, default=None)
+    given = words.parse_args()
+    parts = {"commit": commits, "restore": restores, "start": starts}
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory(dir=given.directory) as folder, kafka.serve(Path(folder, "kafka")) as broker:
+        for part in given.only.split(","):
+            place = Path(folder, part)
+            place.mkdir()
+            rows += parts[part](Bench(broker.address, place), given)
+    show(rows)
+
+
+if __name__ == "__main__":
+    main()
