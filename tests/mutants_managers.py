@@ -17,6 +17,14 @@ from millpond.records import record_name, record_number
 from millpond.spi import ManagerCapabilities
 
 
+@caught_by("write.every-field", ManagerMutants)
+class LosesProperties(DirectoryCheckpoints):
+    """Leaves out by which rules the stores are written."""
+
+    def write(self, claim: Any, checkpoint: Any, *, after: Any) -> None:
+        super().write(claim, evolve(checkpoint, properties={}), after=after)
+
+
 @caught_by("claim.refuses-earlier", ManagerMutants)
 class LetsReplacedWritersWrite(DirectoryCheckpoints):
     """Claims the task again for a writer that was replaced, and writes."""

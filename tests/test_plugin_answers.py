@@ -29,6 +29,31 @@ def test_a_checkpoint_manager_that_answers_rubbish(disks, verb, rubbish):
     assert expected(1) == disks.restored()
 
 
+IDS = [None, 7, "1-2", {}, [1], ["1-2"], [CheckpointId(1, 2), None], [CheckpointId(1, 2), CheckpointId(1, 2)]]
+PINS = [None, 7, "kept", ["kept"], {"kept": "1-2"}, {"kept": None}, {7: CheckpointId(1, 2)}]
+
+
+@pytest.mark.parametrize(("verb", "rubbish"), [("ids", each) for each in IDS] + [("pins", each) for each in PINS])
+def test_ids_and_pins_that_are_rubbish(disks, verb, rubbish):
+    """What is no sequence of ids, or no mapping to ids, ends a clean-up and a look-up, and removes nothing."""
+    committed(disks, 3)
+    task = idle(disks.open())
+    disks.records.add(verb, Fault(instead=lambda _: rubbish))
+    write(task, 4)
+    task.commit_now(30)
+    idle(task)
+
+    (told,) = disks.told(CleanupFailed)
+    assert f"the checkpoint manager broke its contract: {verb}() gave" in str(told.error)
+    disks.close()
+    if verb == "pins":
+        disks.records.add(verb, Fault(instead=lambda _: rubbish))
+        with pytest.raises(ConfigError, match=r"pins\(\) gave"):
+            disks.open(at="kept")
+        disks.close()
+    assert disks.restored()[0] == 4
+
+
 @pytest.mark.parametrize("rubbish", RUBBISH, ids=repr)
 def test_a_last_checkpoint_that_is_none(disks, rubbish):
     """What is neither a checkpoint nor None is refused."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from millpond.checkpoint import Checkpoint, CheckpointId
 from millpond.errors import ConfigError
 
 T = TypeVar("T")
+
+_MANAGER = "the checkpoint manager"
 
 
 def answer(given: object, kind: type[T], who: str, verb: str) -> T:
@@ -43,10 +45,42 @@ def checkpoint_answer(given: object, id: CheckpointId) -> Checkpoint:
     Raises:
         ConfigError: It is none, or another one; absence is an error of its own, never None.
     """
-    checkpoint = answer(given, Checkpoint, "the checkpoint manager", "read")
+    checkpoint = answer(given, Checkpoint, _MANAGER, "read")
     if checkpoint.id != id:
-        raise broken("the checkpoint manager", f"read() gave checkpoint {checkpoint.id} for {id}")
+        raise broken(_MANAGER, f"read() gave checkpoint {checkpoint.id} for {id}")
     return checkpoint
+
+
+def ids_answer(given: object) -> Sequence[CheckpointId]:
+    """
+    Give the ids that ``ids`` of the manager gave.
+
+    Raises:
+        ConfigError: They are no sequence of ids, or one is there twice.
+    """
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise broken(_MANAGER, f"ids() gave {type(given).__name__}, not a sequence of ids")
+    strange = [each for each in given if not isinstance(each, CheckpointId)]
+    if strange:
+        raise broken(_MANAGER, f"ids() gave {type(strange[0]).__name__} among the ids")
+    if len(set(given)) != len(given):
+        raise broken(_MANAGER, "ids() gave an id twice")
+    return given
+
+
+def pins_answer(given: object) -> Mapping[str, CheckpointId]:
+    """
+    Give the pins that ``pins`` of the manager gave.
+
+    Raises:
+        ConfigError: They are no mapping from name to id.
+    """
+    if not isinstance(given, Mapping):
+        raise broken(_MANAGER, f"pins() gave {type(given).__name__}, not a mapping from name to id")
+    for name, id in given.items():
+        if not isinstance(name, str) or not isinstance(id, CheckpointId):
+            raise broken(_MANAGER, f"pins() gave {type(name).__name__} for {type(id).__name__}, not text for an id")
+    return given
 
 
 def note_problem(given: object, verb: str = "snapshot") -> str | None:

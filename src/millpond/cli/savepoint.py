@@ -164,7 +164,7 @@ def _target(to: str | None) -> Iterator[JobReader | None]:
 
 def _holding(reader: JobReader, task: str | None, name: str) -> list[str]:
     """Give the tasks that have the savepoint."""
-    found = [each for each in tasks_for(reader, task) if name in reader.manager.pins(each)]
+    found = [each for each in tasks_for(reader, task) if name in reader.pins(each)]
     if not found:
         where = f"job {reader.config.name!r}" if task is None else f"task {task!r}"
         raise StateNotFoundError(f"{where} has no savepoint {name!r}: `millpond savepoint list` shows them")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from millpond.answers import checkpoint_answer
+from millpond.answers import checkpoint_answer, ids_answer, pins_answer
 from millpond.checkpoint import Checkpoint, CheckpointId
 from millpond.commit.attempt import Attempt
 from millpond.commit.decisions import superseded, tidying_is_due
@@ -100,11 +100,11 @@ class Keeping:
     def _drop_records(self, last: Checkpoint) -> tuple[tuple[CheckpointId, ...], list[Checkpoint]]:
         """Drop the records beyond ``retain``, then look at the pins, and give all that must stay restorable."""
         manager, task = self._task.manager, self._task.claim.task
-        ids = manager.ids(task)
+        ids = ids_answer(manager.ids(task))
         dropped = superseded(ids, self._policy.retain, last.id)
         if dropped:
             manager.delete(self._task.claim, dropped)
         # In this order: a pin that was set before the record went is seen here; one set later finds no record.
-        kept = sorted({*ids[: self._policy.retain], *manager.pins(task).values(), last.id}, reverse=True)
+        kept = sorted({*ids[: self._policy.retain], *pins_answer(manager.pins(task)).values(), last.id}, reverse=True)
         self._retained = {id: self._retained.get(id) or checkpoint_answer(manager.read(task, id), id) for id in kept}
         return dropped, list(self._retained.values())

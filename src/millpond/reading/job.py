@@ -12,6 +12,7 @@ from typing import Self
 
 from attrs import frozen
 
+from millpond.answers import ids_answer, pins_answer
 from millpond.checkpoint import Checkpoint, CheckpointId
 from millpond.clock import SystemClock
 from millpond.config import BackendConfig, JobConfig, StoreConfig, load
@@ -101,10 +102,14 @@ class JobReader:
 
     def checkpoints(self, task: str) -> list[Listed]:
         """Give every checkpoint of *task* that can be restored, newest first, pinned ones too."""
-        pins = _names_by_id(self.manager.pins(task))
-        ids = self.manager.ids(task)
+        pins = _names_by_id(self.pins(task))
+        ids = ids_answer(self.manager.ids(task))
         found = [self._listed(task, id, pins.get(id, ()), id in ids) for id in sorted({*ids, *pins}, reverse=True)]
         return [each for each in found if each is not None]
+
+    def pins(self, task: str) -> Mapping[str, CheckpointId]:
+        """Give the pins of *task*: name to id."""
+        return pins_answer(self.manager.pins(task))
 
     def _listed(self, task: str, id: CheckpointId, pins: Sequence[str], listed: bool) -> Listed | None:
         """Read one checkpoint; None if a live job dropped it since it was listed."""
@@ -131,8 +136,8 @@ class JobReader:
     def listed(self, task: str, at: str | None = None) -> Listed:
         """Give the checkpoint that *at* names, or the newest, as a list shows it; raises as :meth:`checkpoint`."""
         checkpoint = self.checkpoint(task, at)
-        pins = _names_by_id(self.manager.pins(task)).get(checkpoint.id, [])
-        return Listed(checkpoint, tuple(pins), checkpoint.id in self.manager.ids(task))
+        pins = _names_by_id(self.pins(task)).get(checkpoint.id, [])
+        return Listed(checkpoint, tuple(pins), checkpoint.id in ids_answer(self.manager.ids(task)))
 
     def id_of(self, task: str, at: str) -> CheckpointId:
         """
@@ -141,7 +146,7 @@ class JobReader:
         Raises:
             StateNotFoundError: It is neither the text of an id nor a pin of *task*.
         """
-        pins = self.manager.pins(task)
+        pins = self.pins(task)
         if at in pins:
             return pins[at]
         try:
@@ -276,7 +281,7 @@ class JobReader:
         Raises:
             StateNotFoundError: There is no such pin.
         """
-        pins = self.manager.pins(task)
+        pins = self.pins(task)
         if name not in pins:
             raise StateNotFoundError(f"task {task!r} has no pin {name!r}; pins: {', '.join(pins) or 'none'}")
         self.manager.unpin(task, name)

@@ -141,7 +141,7 @@ def copy_savepoint(source: JobReader, target: JobReader, task: str, name: str) -
 
 
 def _pinned(source: JobReader, task: str, name: str) -> Checkpoint:
-    pins = source.manager.pins(task)
+    pins = source.pins(task)
     if name not in pins:
         raise StateNotFoundError(f"task {task!r} has no savepoint {name!r}; it has {', '.join(pins) or 'none'}")
     checkpoint = source.manager.read(task, pins[name])

@@ -7,7 +7,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import partial
 from typing import Any
 
-from millpond.answers import answer, broken, checkpoint_answer, note_problem
+from millpond.answers import answer, broken, checkpoint_answer, ids_answer, note_problem, pins_answer
 from millpond.checkpoint import Checkpoint, CheckpointId
 from millpond.errors import ConfigError, StateCorruptError, StateNotFoundError
 from millpond.events import MarkerIgnored, OlderCheckpointChosen, RestorePlanned
@@ -76,7 +76,7 @@ class RestoreEngine:
 
     def _chosen(self, at: CheckpointId | str) -> Checkpoint:
         manager, task = self._task.manager, self._task.task
-        id = at if isinstance(at, CheckpointId) else manager.pins(task).get(at)
+        id = at if isinstance(at, CheckpointId) else pins_answer(manager.pins(task)).get(at)
         if id is None:
             try:
                 id = CheckpointId.parse(str(at))
@@ -98,7 +98,8 @@ class RestoreEngine:
 
     def _before(self, damaged: Checkpoint) -> Checkpoint | None:
         manager, task = self._task.manager, self._task.task
-        chosen = older_than(damaged, {*manager.ids(task), *manager.pins(task).values()})
+        ids, pins = ids_answer(manager.ids(task)), pins_answer(manager.pins(task))
+        chosen = older_than(damaged, {*ids, *pins.values()})
         return None if chosen is None else checkpoint_answer(manager.read(task, chosen), chosen)
 
     # --------------------------------------------------------------------------------------------------- one checkpoint

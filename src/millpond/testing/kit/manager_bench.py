@@ -106,6 +106,11 @@ def expect_same(wanted: Checkpoint | None, found: Checkpoint | None, what: str) 
         expect_equal(getattr(wanted, name), getattr(found, name), f"{what}: the {name} of checkpoint {wanted.id}")
     expect_equal(wanted.offsets, found.offsets, f"{what}: the offsets of checkpoint {wanted.id}")
     expect_equal(wanted.images, found.images, f"{what}: the images of checkpoint {wanted.id}")
+    expect_equal(
+        {store: dict(said) for store, said in wanted.properties.items()},
+        {store: dict(said) for store, said in found.properties.items()},
+        f"{what}: the properties of checkpoint {wanted.id}",
+    )
     expect_equal(_flat(wanted.markers), _flat(found.markers), f"{what}: the markers of checkpoint {wanted.id}")
 
 
@@ -130,4 +135,5 @@ def rich_fields(claim: Claim) -> dict[str, object]:
         "parent": CheckpointId(1, 2),
         "layout": Layout(("Partition 0", "Partition 1/é"), "default"),
         "images": {f"store {n}": f"1-{n}-{claim.writer}" for n in range(50)},
+        "properties": {f"store {n}": {"rule": str(n % 3), "ä": ""} for n in range(50)},
     }
