@@ -20,6 +20,7 @@ from millpond.formats import (
     changelog_offset,
     checkpoint_v1,
     checkpoint_v2,
+    digest,
     java_text,
     local_files,
     log_key,
@@ -29,6 +30,7 @@ from millpond.formats import (
 )
 from millpond.formats.digest import digest_bytes
 from millpond.formats.manifest import ImageManifest, ManifestFile
+from millpond.local import unescape_name
 
 SSP = SystemStreamPartition("kafka", "my.topic", 3)
 CHECKPOINT = Checkpoint(
@@ -244,6 +246,14 @@ def test_what_is_nested_deeply_in_our_property_is_a_format_error(deep: int) -> N
     data = b'{"checkpoint-id":"1-2","input-offsets":{"a.b.1":3},"version":2,"millpond":{"version":1,"claim":' + nested
     with pytest.raises((FormatError, StateCorruptError)):
         checkpoint_v2.decode(data + b"}}")
+
+
+@pytest.mark.parametrize("parse", [digest.check_digest, CheckpointId.parse, unescape_name])
+def test_an_error_does_not_repeat_all_that_it_was_given(parse: Callable[[str], object]) -> None:
+    """What is no digest, id or name of a folder is told by its beginning, however long it is."""
+    with pytest.raises(ValueError, match="not a") as told:
+        parse("Z" * 1_000_000)
+    assert len(str(told.value)) < 500
 
 
 def test_a_folder_with_a_number_that_no_id_has_is_none_of_ours() -> None:

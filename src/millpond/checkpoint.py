@@ -65,10 +65,10 @@ class CheckpointId:
         """
         match = _ID.fullmatch(text)
         if match is None:
-            raise ValueError(f"not a checkpoint id: {text!r} (expected <millis>-<nanos>)")
+            raise ValueError(f"not a checkpoint id: {text[:80]!r} (expected <millis>-<nanos>)")
         millis, nanos = int(match[1]), int(match[2])
         if not (-_INT64 <= millis < _INT64 and -_INT64 <= nanos < _INT64):
-            raise ValueError(f"not a checkpoint id: {text!r} (a number beyond 64 bits)")
+            raise ValueError(f"not a checkpoint id: {text[:80]!r} (a number beyond 64 bits)")
         return cls(millis, nanos)
 
     @classmethod

@@ -84,7 +84,7 @@ def check_digest(text: str) -> str:
         FormatError: It is not.
     """
     if _TEXT.fullmatch(text) is None:
-        raise FormatError(f"not a digest: {text!r} (expected blake3:<64 hex digits> or sha256:<64 hex digits>)")
+        raise FormatError(f"not a digest: {text[:80]!r} (expected blake3:<64 hex digits> or sha256:<64 hex digits>)")
     return text
 
 

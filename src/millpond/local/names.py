@@ -62,7 +62,7 @@ def unescape_name(escaped: str) -> str:
             return name
     except (UnicodeError, ConfigError):
         pass
-    raise ValueError(f"not an escaped name: {escaped!r}")
+    raise ValueError(f"not an escaped name: {escaped[:200]!r}")
 
 
 def _unescape_match(match: re.Match[str]) -> str:
