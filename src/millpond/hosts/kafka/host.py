@@ -3,8 +3,8 @@ The Kafka host: a consumer in its group, whose partitions are tasks with state.
 
 Everything happens on the thread that polls, in turns: records are fetched, tasks process and commit, and inside of the
 fetch the group gives and takes partitions. Only claims and restores go on beside it, while nothing is read from their
-partitions, so that the consumer stays alive in its group; and a hand-over, for which the group waits, commits and closes
-tasks side by side. Offsets come from the checkpoint, never from the group.
+partitions, so that the consumer stays alive in its group; and a hand-over, for which the group waits, commits and
+closes tasks side by side. Offsets come from the checkpoint, never from the group.
 """
 
 from __future__ import annotations
