@@ -3,9 +3,9 @@ What a served checkpoint manager of Heron's protocol costs beside a bare asyncio
 
     python benchmarks/heron.py [--seconds 3] [--repetitions 5] [--megabytes 64] [--connections 1000] [--directory DIR]
 
-Servers run in processes of their own. The echo is asyncio's streams, with the frames of the saves: it reads a length and
-what it counts, and sends it back; the one of a protocol class, which parses nothing either, stands beside it. The copy is
-a file that is copied and synced; the same over a socket, synced too, stands beside it.
+Servers run in processes of their own. The echo is made of asyncio's streams, with the frames of the saves: it reads a
+length and what it counts, and sends it back; one of a protocol class, which parses nothing either, stands beside it. The
+copy is a file that is copied and synced; the same over a socket, synced too, stands beside it.
 """
 
 from __future__ import annotations
@@ -233,11 +233,10 @@ def large_save(root: Path, size: int, repetitions: int) -> list[Row]:
         socket.create_connection((HOST, heron)) as ours,
         socket.create_connection((HOST, copy)) as bare,
     ):
-        frame = size.to_bytes(4, "big")
-        ways = {
-            "ours": lambda n: save_one(ours, state, f"17-{n}"),
+        ways: dict[str, Callable[[int], None]] = {
+            "ours": lambda number: save_one(ours, state, f"17-{number}"),
             "file": lambda _: copy_file(source, root / "copy"),
-            "socket": lambda _: (bare.sendall(frame), bare.sendall(state), bare.recv(1)),
+            "socket": lambda _: send_one(bare, state),
         }
         for number in range(repetitions + 1):
             for name, way in ways.items():
@@ -264,6 +263,13 @@ def save_one(sock: socket.socket, state: bytes, checkpoint: str) -> None:
     sock.sendall(state)
     answer = sock.recv(4096)
     assert b"\x0a\x04\x08\x01\x12\x00" in answer, answer
+
+
+def send_one(sock: socket.socket, state: bytes) -> None:
+    """Send a state with its length and wait for a byte."""
+    sock.sendall(len(state).to_bytes(4, "big"))
+    sock.sendall(state)
+    sock.recv(1)
 
 
 def copy_file(source: Path, target: Path) -> None:
