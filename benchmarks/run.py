@@ -24,6 +24,7 @@ QUICK = {
     "stores": ["--keys", "50000", "--repetitions", "3"],
     "commits": ["--gigabytes", "0.5", "--repetitions", "3", "--stores", "200"],
     "objects": ["--gigabytes", "0.2", "--repetitions", "3"],
+    "coordinator": ["--tasks", "100", "--repetitions", "3"],
     "hosts_kafka": ["--records", "60000", "--gigabytes", "0.2", "--repetitions", "3"],
 }
 """The programs in their order, with what makes each quick."""

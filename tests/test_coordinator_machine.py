@@ -406,6 +406,58 @@ def test_a_failure_while_the_record_is_written_waits_for_its_outcome() -> None:
     assert rig.orders(Restore)[-1].checkpoint == rig.attempt
 
 
+def test_only_one_record_is_on_its_way_at_a_time() -> None:
+    """While a record is written no attempt begins, so no two build on the same one and none is lost."""
+    rig = Rig()
+    rig.run()
+    rig.tick(10)
+    rig.save("a")
+    rig.save("b")
+    first = rig.attempt
+    rig.tick(10)
+    rig.do(rig.machine.request("", rig.now))
+    assert rig.attempt == first
+    rig.write()
+    assert rig.attempt > first
+    rig.save("a")
+    rig.save("b")
+    rig.write()
+    assert rig.machine.record.ids == (rig.attempt, first)
+
+
+def test_a_clock_that_goes_back_reorders_nothing() -> None:
+    """Ids come from no clock: with the wall clock going back each job checkpoint is the newest when it is made."""
+    clock = iter(range(10**6, 0, -1000))
+    rig = Rig(retain=10)
+    rig.machine._millis = lambda: next(clock)
+    rig.run()
+    made = [rig.checkpoint() for _ in range(3)]
+    assert list(rig.machine.record.ids) == sorted(made, reverse=True)
+
+
+def test_a_coordinator_that_starts_in_the_middle_of_a_restore_takes_it_over() -> None:
+    """A member that is still restoring for a coordinator that died obeys the next one, and not the old one."""
+    protocol = MemberProtocol("a", "a#1", PAIR["a"])
+    protocol.order(restore(5))
+    assert [RestoreTo] == [type(step) for step in protocol.order(restore(1, epoch=2))]
+    assert protocol.restored(TransactionId(1, 5)) == ()
+    assert protocol.order(restore(6)) == ()
+    assert protocol.restored(TransactionId(2, 1)) != ()
+
+
+def test_an_empty_start_that_fails_does_not_bring_the_old_state_back() -> None:
+    """When all is damaged and the job began anew, the damaged ones are not gone back to, nor kept in the record."""
+    rig = Rig(record=recorded(1), epoch=2, allow_empty=True)
+    rig.join_all()
+    rig.say(Unrestorable, "a", transaction=rig.transaction, reason="gone", damaged=True)
+    rig.restore_all()
+    rig.say(Reset, "a", transaction=rig.machine.running, reason="a peer is lost")
+    assert rig.orders(Restore)[-1].checkpoint is None
+    rig.restore_all()
+    assert rig.machine.record.ids != () and rig.checkpoint() == rig.machine.record.ids[0]
+    assert len(rig.machine.record.ids) == 1
+
+
 # --- the other rules
 
 
