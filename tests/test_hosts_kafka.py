@@ -124,6 +124,72 @@ def test_a_rebalance_hands_tasks_over_and_every_count_is_exact(cluster, place, p
     assert {(topic, 0): 899, (topic, 1): 899} == found.offsets
 
 
+def test_state_and_records_may_be_topics_too(cluster, place):
+    """With checkpoint topic and changelog a task moves to a member with an empty disk, and every count is exact."""
+    pytest.importorskip("millpond_changelog")
+    topic = cluster.topic(partitions=2)
+    log = {"bootstrap_servers": [cluster.address], "replication_factor": 1}
+    job = unique("counting")
+    settings = {}
+    for name in "ab":
+        made = config(place, cluster.address, [topic], name, job={"name": job})
+        settings[name] = made | {
+            "checkpoint": {"manager": "kafka", **log},
+            "backends": {"log": {"type": "changelog", **log}},
+        }
+    fill(cluster, topic, 2, 300)
+    with hosting(settings["a"]) as a:
+        await_all([a], topic, 2, 299)
+        with hosting(settings["b"]) as b:
+            b.await_event(TaskStarted)
+            fill(cluster, topic, 2, 300, 300)
+            await_all([a, b], topic, 2, 599)
+            a.stop()
+            fill(cluster, topic, 2, 100, 600)
+            await_all([b], topic, 2, 699)
+            b.stop()
+
+    assert (
+        total(2, 700)
+        == state_of(settings["b"] | {"job": {**settings["b"]["job"], "tasks": names(2)}}, place, names(2)).counts
+    )
+
+
+def test_a_hand_over_that_cannot_end_in_time_is_cut_off(cluster, place):
+    """A commit that hangs holds the group up no longer than the hand-over's time; its work is done again elsewhere."""
+    topic = cluster.topic(partitions=2)
+    fill(cluster, topic, 2, 100)
+    gate = Gate()
+    gate.open.set()
+    disk = {"disk": {"type": "gated", "path": str(place / "backup")}}
+    slow = config(
+        place, cluster.address, [topic], "a", backends=disk, kafka={"handover": "1s"}, commit={"interval": "1h"}
+    )
+    quick = config(place, cluster.address, [topic], "b")
+    read = threading.Semaphore(0)
+
+    def process(record: Any, task: Any) -> None:
+        hosts_kafka.count(record, task)
+        read.release()
+
+    with registered(BACKENDS, "gated", gate.backend()), hosting(slow, process) as a:
+        for _ in range(200):
+            assert read.acquire(timeout=hosts_kafka.LONGEST_S)
+        gate.held.clear()
+        with hosting(quick) as b:
+            left = a.await_event(TaskLeft)
+            assert left.error is not None
+            assert left.committed is None
+            assert left.duration_s < 10
+            b.await_event(TaskStarted)
+            gate.held.set()
+            a.stop()  # which commits the task that it kept
+            await_all([a, b], topic, 2, 99)
+            b.stop()
+
+    assert total(2, 100) == state_of(quick, place, names(2)).counts
+
+
 @contextmanager
 def member(settings: dict[str, Any], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Run a member in a process of its own."""
@@ -200,6 +266,8 @@ class Gate:
     def __init__(self) -> None:
         self.reached = threading.Semaphore(0)
         self.open = threading.Event()
+        self.held = threading.Event()
+        self.held.set()
         self.refuse = 0
 
     def backend(self) -> type[Any]:
@@ -225,6 +293,7 @@ class Gate:
                 given = manager.upload
 
                 def upload(snapshot: Any, markers: Any) -> Any:
+                    assert gate.held.wait(hosts_kafka.LONGEST_S)
                     if gate.refuse:
                         gate.refuse -= 1
                         raise TransientError("the disk is away")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -274,3 +276,22 @@ def test_the_group_is_the_job(tmp_path):
     assert "counting" == consumer_config(settings(), own)["group.id"]
     assert "counting-2" == consumer_config(settings(), job(tmp_path, job={"id": "2"}))["group.id"]
     assert settings().shutdown < timedelta(seconds=30)  # what a container's stop leaves by default
+
+
+def test_the_client_is_not_loaded_before_it_is_used():
+    """Importing the host loads no Kafka client, and without one the message says how to get it."""
+    code = """
+import sys
+sys.modules["confluent_kafka"] = None
+import millpond.hosts.kafka as host
+try:
+    host.KafkaHost({config!r}, print)
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+    config = hosts_kafka.config(Path("/nowhere/at-all"), "b:9092", ["t"])
+    said = subprocess.run(
+        [sys.executable, "-c", code.format(config=config)], capture_output=True, text=True, timeout=60, check=True
+    )
+
+    assert 'ConfigError the Kafka host needs confluent-kafka: pip install "millpond[kafka]"' in said.stdout
