@@ -61,7 +61,7 @@ class Server:
 
     folder: Path
     port: int
-    memory: str = "128m"
+    memory: str = "256m"
     secure_port: int | None = None
     _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
@@ -72,7 +72,15 @@ class Server:
 
     def start(self) -> None:
         """Start the process; see :meth:`await_ready`."""
-        java = ["java", f"-Xmx{self.memory}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{JARS}/*"]
+        java = [
+            "java",
+            f"-Xmx{self.memory}",
+            "-XX:+ExitOnOutOfMemoryError",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-cp",
+            f"{JARS}/*",
+        ]
         with (self.folder / "server.log").open("ab") as said:
             command = [*java, MAIN, str(self.folder / "zoo.cfg")]
             self._process = subprocess.Popen(command, stdout=said, stderr=said)
@@ -194,6 +202,7 @@ def _configured(folder: Path, port: int, more: Mapping[str, object]) -> Server:
         "minSessionTimeout": 1000,
         "maxSessionTimeout": 60000,
         "maxClientCnxns": 0,
+        "commitLogCount": 20,  # requests that stay in memory, 500 unless set: with large nodes they fill the heap
         **more,
     }
     (folder / "zoo.cfg").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
