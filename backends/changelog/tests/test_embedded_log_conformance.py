@@ -7,8 +7,11 @@ from pathlib import Path
 from millpond.log import Log
 from millpond.testing.kit.door import FolderDoor, SideDoor
 from millpond.testing.kit.log_suite import LogSuite
+from millpond.testing.kit.tables import check_table
 from millpond_changelog.embedded.compaction import Rules, compact
 from millpond_changelog.embedded.log import EmbeddedLog
+
+README = Path(__file__).parents[1] / "README.md"
 
 
 class TestEmbeddedLog(LogSuite):
@@ -21,6 +24,10 @@ class TestEmbeddedLog(LogSuite):
 
     def side_door(self, folder: Path) -> SideDoor:
         return FolderDoor(folder, lambda name: "topics/" in name)
+
+    def test_its_table_is_fresh(self, tmp_path: Path) -> None:
+        """The README says what the kit finds."""
+        check_table(README, self.report(tmp_path))
 
     def compact(self, log: Log, topic: str, partition: int) -> None:
         assert isinstance(log, EmbeddedLog)
