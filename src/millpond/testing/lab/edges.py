@@ -25,6 +25,7 @@ from millpond.testing.lab.flips import look
 from millpond.testing.lab.forks import fork
 from millpond.testing.lab.places import Place
 from millpond.testing.lab.powercut import acknowledged, job_command, record
+from millpond.testing.lab.short_writes import build
 from millpond.testing.lab.story import Story
 from millpond.testing.lab.syscalls import calls, command
 from millpond.testing.lab.warming import warm
@@ -45,12 +46,14 @@ class Edge:
         calls: The calls that may have it.
         fault: What strace does to one of them.
         lasting: From then on to every one of a hundred.
+        short: Each write does half of what was asked for.
     """
 
     name: str
     calls: tuple[str, ...]
     fault: str
     lasting: bool = False
+    short: bool = False
 
 
 EDGES = (
@@ -64,6 +67,8 @@ EDGES = (
     Edge("killed at a link", ("link", "linkat"), "signal=SIGKILL"),
     Edge("killed at a removal", ("unlink", "unlinkat"), "signal=SIGKILL"),
     Edge("slow sync", ("fsync", "fdatasync"), "delay_enter=300000"),
+    Edge("slow writes", ("write", "pwrite64"), "delay_enter=20000", lasting=True),
+    Edge("short writes", ("write", "pwrite64"), "", short=True),
 )
 
 
@@ -113,17 +118,18 @@ def _one(place: Place, story: Story, folder: Path, edge: Edge, when: int, found:
     root, log = folder / "root", folder / "log"
     root.mkdir()
     tracer = command(log) or []
-    inject = f"inject={','.join(edge.calls)}:{edge.fault}:when={when}"
-    inject += f"..{when + 100}" if edge.lasting else ""
+    injected = _injection(edge, when, folder)
+    if injected is None:
+        return
     ended = subprocess.run(  # noqa: S603 - our own interpreter, our own code
-        [*tracer, "-e", inject, *job_command(place, story, root, RECORDS, syncs=True)],
+        [*tracer, *injected, *job_command(place, story, root, RECORDS, syncs=True)],
         capture_output=True,
         timeout=_DEADLINE_S,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         check=False,
     )
     text = log.read_text("ascii")
-    hit = "(INJECTED)" in text or "(DELAYED)" in text or "SIGKILL" in text
+    hit = edge.short or "(INJECTED)" in text or "(DELAYED)" in text or "SIGKILL" in text
     found.hit[edge.name] += hit
     found.ended["well" if ended.returncode == 0 else "killed" if "SIGKILL" in text else "by an error"] += 1
     least = max([0, *(acknowledged(call) for call in calls(text.splitlines()))])
@@ -132,6 +138,15 @@ def _one(place: Place, story: Story, folder: Path, edge: Edge, when: int, found:
     outcome = child.words("outcome")[0] if child.status == 0 and child.words("outcome") else ["died", str(child.said)]
     if outcome[0] not in ("not read", "fell back"):
         found.wrong.append(f"{story.engine}, {edge.name} at {when}: {outcome} (acknowledged: {least})")
+
+
+def _injection(edge: Edge, when: int, folder: Path) -> list[str] | None:
+    """Give what tells strace of *edge*; None where it cannot be had here."""
+    if edge.short:
+        library = build(folder)
+        return None if library is None else ["-E", f"LD_PRELOAD={library}"]
+    inject = f"inject={','.join(edge.calls)}:{edge.fault}:when={when}"
+    return ["-e", inject + (f"..{when + 100}" if edge.lasting else "")]
 
 
 @click.command("edges")
