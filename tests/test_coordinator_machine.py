@@ -638,6 +638,7 @@ def test_a_message_costs_the_same_for_ten_and_for_ten_thousand_members() -> None
         ({"timeout_s": -1}, "timeout_s"),
         ({"pause_s": -1}, "pause_s"),
         ({"retain": 0}, "at least 1"),
+        ({"silence_s": 1.0, "resend_s": 0.1}, "members that live"),
         ({"resend_s": 10, "silence_s": 10}, "asked again"),
         ({"members": {}}, "at least one member"),
         ({"members": {"": Place("a")}}, "names"),

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 import millpond
 from millpond import SystemStreamPartition
 from millpond.blob.memory import MemoryBlobStore
-from millpond.coordinator import events
+from millpond.coordinator import events, wire
 from millpond.coordinator.__main__ import main
 from millpond.coordinator.alignment import Aligned, Overflowed
 from millpond.coordinator.ends import LocalHub
@@ -27,9 +27,9 @@ from millpond.coordinator.ids import JobCheckpointId, TransactionId
 from millpond.coordinator.keepers import BytesKeeper, Keeper, NothingKept, TaskKeeper, is_damage
 from millpond.coordinator.machine import Phase
 from millpond.coordinator.member import Beater, Member, Participant
-from millpond.coordinator.messages import Completed, Declined, Joined, Order, Report, Restored, Saved
+from millpond.coordinator.messages import Completed, Declined, Joined, Order, Report, Restore, Restored, Saved, Start
 from millpond.coordinator.numbered import NumberedMetadata, in_blob_store, in_directory
-from millpond.coordinator.service import Coordinator
+from millpond.coordinator.service import Coordinator, _Written
 from millpond.coordinator.settings import CoordinatorSettings
 from millpond.coordinator.shelf import BlobShelf, Placement
 from millpond.coordinator.state import InlineState, LocatedState, NoState, Place, State, TaskState
@@ -408,7 +408,6 @@ def test_outputs_of_a_two_phase_sink_come_exactly_once(tmp_path: Path) -> None:
             state[0] = number
 
     def told(number: int, saved: State | None, id: JobCheckpointId | None, member: Member) -> None:
-        from millpond.coordinator.messages import Restore, Start
 
         transaction = TransactionId(1, number)
         orders: list[Order] = [
@@ -639,6 +638,58 @@ def test_a_coordinator_without_its_place_leads_no_more(tmp_path: Path) -> None:
         rig.close()
 
 
+def test_word_of_an_earlier_leaderships_write_counts_for_nothing(rigs: Callable[..., Rig]) -> None:
+    """A writer's late answer from before the coordinator was elected again does not make another record written."""
+    rig = rigs()
+    rig.join("a"), rig.join("b")
+    rig.run()
+    rig.checkpoint()
+    late = _Written(rig.coordinator._reign, "17")  # type: ignore[arg-type]
+    rig.coordinator.close()
+    with pytest.raises(TransientError, match="does not lead"):
+        rig.coordinator.request()
+    rig.coordinator = rig.lead()
+    rig.until(lambda: rig.coordinator.status.phase is Phase.RUNNING)
+    rig.run()
+    reign = rig.coordinator._reign
+    assert reign is not None
+    version = reign._version
+    rig.coordinator._facts.put(late)
+    rig.checkpoint()
+    assert reign._version not in (version, "17")
+
+
+def test_state_that_no_message_can_carry_is_declined() -> None:
+    """Inline state beyond a message's limit gives the attempt up with the mend, and does not wait for its time-out."""
+    worker = Worker("a", Heavy())
+    with by_hand("a", worker.keeper, worker) as (end, got, member):
+        transaction = TransactionId(1, 1)
+        send, refused = member._end.send, list[Report]()
+
+        def through_json(report: Report) -> None:
+            wire.to_json(report)
+            refused.append(report)
+            send(report)
+
+        member._end.send = through_json  # type: ignore[method-assign]
+        end.send("a", Restore(epoch=1, transaction=transaction, checkpoint=None, state=None, retained=()))
+        member.poll()
+        end.send("a", Start(epoch=1, transaction=transaction))
+        member.poll()
+        assert member.save(JobCheckpointId(1, 1))
+        (declined,) = [r for r in got if isinstance(r, Declined)]
+        assert "by location" in declined.reason
+
+
+class Heavy(NothingKept):
+    """A state that is too large for a message, inline all the same."""
+
+    def save(self, attempt: JobCheckpointId) -> Future[State]:
+        future: Future[State] = Future()
+        future.set_result(InlineState(bytes(wire.MAX_FRAME)))
+        return future
+
+
 def test_two_coordinators_at_once_are_one_that_counts(tmp_path: Path) -> None:
     """A second candidate stands by; when the first is gone it leads, and never both."""
     rig = Rig(tmp_path)
@@ -692,8 +743,6 @@ def by_hand(name: str, keeper: Keeper, participant: Participant) -> Iterator[tup
 
 def test_a_restore_that_was_superseded_is_skipped(tmp_path: Path) -> None:
     """Of two restores that wait for the host only the later one is done, and answered."""
-    from millpond.coordinator.messages import Restore
-
     worker = Worker("a", NothingKept())
     with by_hand("a", worker.keeper, worker) as (end, got, member):
         for number in (1, 2):
@@ -707,8 +756,6 @@ def test_a_restore_that_was_superseded_is_skipped(tmp_path: Path) -> None:
 
 def test_marks_of_the_aligner_are_saves_and_refusals() -> None:
     """An aligned mark saves and is told with its time; an overflow declines with its bound."""
-    from millpond.coordinator.messages import Restore, Start
-
     worker = Worker("a", NothingKept())
     with by_hand("a", worker.keeper, worker) as (end, got, member):
         transaction = TransactionId(1, 1)

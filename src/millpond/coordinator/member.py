@@ -28,7 +28,7 @@ from millpond.coordinator.keepers import Keeper, is_damage
 from millpond.coordinator.messages import Left, Order
 from millpond.coordinator.protocol import Commit, Drop, End, MemberProtocol, RestoreTo, Run, Save, Say, Step
 from millpond.coordinator.state import Place, State
-from millpond.errors import ConfigError, FencedError, MillpondError
+from millpond.errors import ConfigError, FencedError, FormatError, MillpondError
 from millpond.events import Event, Listeners
 from millpond.lanes import Workers
 
@@ -272,9 +272,12 @@ class Member:
         """Report what was saved; on whichever thread it became durable."""
         error = saved.exception()
         if error is None:
-            with self._lock:
-                self._say(self._protocol.saved(attempt, saved.result()))
-            return
+            try:
+                with self._lock:
+                    self._say(self._protocol.saved(attempt, saved.result()))
+                return
+            except FormatError as too_large:
+                error = too_large
         self.decline(attempt, str(error) or type(error).__name__)
         if isinstance(error, FencedError):
             self._fail(error)

@@ -61,13 +61,15 @@ class CoordinatorStatus:
     busy_s: float
 
 
-@frozen
+@frozen(eq=False)
 class _Written:
+    by: _Reign  # an earlier leadership's writer may be late
     version: str
 
 
-@frozen
+@frozen(eq=False)
 class _Refused:
+    by: _Reign
     error: BaseException
 
 
@@ -192,16 +194,29 @@ class Coordinator:
         Ask for a job checkpoint as soon as none is in flight; with a *name* it stays as a savepoint.
 
         Raises:
+            TransientError: It does not lead: ask the one that does.
             ConfigError: There is a savepoint of that name.
         """
-        reign = self._reign
-        if reign is not None and name and name in reign.savepoints:
+        reign = self._leading()
+        if name and name in reign.savepoints:
             raise ConfigError(f"job {self._settings.job!r} has a savepoint {name!r} already: choose another name")
         self._facts.put(_Request(name))
 
     def forget(self, name: str) -> None:
-        """Let retention have the savepoint *name* from the next job checkpoint on."""
+        """
+        Let retention have the savepoint *name* from the next job checkpoint on; a name that is none changes nothing.
+
+        Raises:
+            TransientError: It does not lead: ask the one that does.
+        """
+        self._leading()
         self._facts.put(_Forget(name))
+
+    def _leading(self) -> _Reign:
+        reign = self._reign
+        if reign is None or not reign.status.leads:
+            raise TransientError(f"coordinator {self._candidate!r} does not lead now: ask the one that does")
+        return reign
 
     @property
     def status(self) -> CoordinatorStatus:
@@ -294,11 +309,13 @@ class _Reign:
 
     def _decisions(self, fact: _Fact, now: float) -> Iterable[Decision]:
         match fact:
-            case _Written(version):
+            case _Written(by) | _Refused(by) if by is not self:
+                return ()
+            case _Written(_, version):
                 self._version = version
                 self._completed_at = now
                 return self._machine.written(now)
-            case _Refused(error):
+            case _Refused(_, error):
                 raise error
             case _Request(name):
                 return self._machine.request(name, now)
@@ -335,7 +352,7 @@ class _Reign:
             data = record_format.encode(record)
             while not self._over.is_set():
                 try:
-                    self._facts.put(_Written(self._metadata.write(self._leadership, data, expected)))
+                    self._facts.put(_Written(self, self._metadata.write(self._leadership, data, expected)))
                     return
                 except (FencedError, ConfigError, FormatError):
                     raise
@@ -345,10 +362,10 @@ class _Reign:
                     return
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
                 if (version := self._found(data)) is not None:
-                    self._facts.put(_Written(version))
+                    self._facts.put(_Written(self, version))
                     return
         except BaseException as error:  # noqa: BLE001 - it ends the leadership, on the thread that decides
-            self._facts.put(_Refused(error))
+            self._facts.put(_Refused(self, error))
         finally:
             self._writing_s += time.thread_time() - begun
 

@@ -11,6 +11,9 @@ from attrs import Attribute, field, frozen
 from millpond.coordinator.state import Place
 from millpond.errors import ConfigError
 
+SHORTEST_SILENCE_S = 2.0
+"""The shortest time after which a member may be taken for dead: it says every half second that it lives."""
+
 
 def _frozen_members(members: Mapping[str, Place]) -> Mapping[str, Place]:
     return MappingProxyType(dict(members))
@@ -68,6 +71,11 @@ class CoordinatorSettings:
             raise ConfigError("the coordinator needs the job's name")
         if self.retain < 1:
             raise ConfigError(f"the coordinator has to retain at least 1 job checkpoint, not {self.retain}")
+        if self.silence_s < SHORTEST_SILENCE_S:
+            raise ConfigError(
+                f"the coordinator's silence_s is {self.silence_s:g}; below {SHORTEST_SILENCE_S:g} a busy machine loses "
+                f"members that live"
+            )
         if self.resend_s >= self.silence_s:
             raise ConfigError(
                 f"the coordinator's resend_s ({self.resend_s:g}) has to be shorter than its silence_s "
