@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
+from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -780,6 +781,14 @@ def test_in_a_world_of_trouble_no_promise_is_broken(seed: int) -> None:
 def test_damage_leads_to_older_ones_and_to_nothing_else(seed: int) -> None:
     """With saved states that cannot be read back, a restart goes back only as far as the damage reaches."""
     assert simulate(seed, 15_000, Trouble(damage=0.03, task_life_s=15.0)).restarts > 10
+
+
+def test_a_coordinator_killed_at_each_step_breaks_no_promise() -> None:
+    """Wherever among its decisions the first coordinator dies, the next one goes on, and no promise is broken."""
+    calm = evolve(Trouble.none(), loss=0.02)
+    for step in range(1, 120):
+        outcome = simulate(3, 2_500, evolve(calm, dies_at=step))
+        assert outcome.elections == 3 and outcome.recorded > 3, step
 
 
 def test_a_wide_and_a_deep_topology_keep_the_promises() -> None:

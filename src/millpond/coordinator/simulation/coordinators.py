@@ -29,6 +29,7 @@ class Reign:
         settings: The operator's.
         reach: Gives an order to a member, over the network.
         over: It is dead, or knows that it was replaced.
+        dies_at: It dies in the middle of this one of its decisions, counted from 1; 0: by chance only.
         machine: Its state machine, once the record was read.
     """
 
@@ -38,8 +39,10 @@ class Reign:
     reach: Callable[[str, Order], None]
     epoch: int
     over: bool = False
+    dies_at: int = 0
     machine: CoordinatorMachine | None = None
     _version: int = 0
+    _decided: int = 0
     _writing: bytes | None = field(default=None, init=False)
 
     def begin(self) -> None:
@@ -73,6 +76,10 @@ class Reign:
 
     def _do(self, decisions: Iterable[Decision]) -> None:
         for decision in decisions:
+            self._decided += 1
+            if self._decided == self.dies_at:
+                self.over = True
+                return
             match decision:
                 case Send(member, order):
                     self.reach(member, order)
@@ -123,7 +130,8 @@ class Coordinators:
     def elect(self) -> None:
         """Let a new coordinator be elected, now."""
         self.elected += 1
-        reign = Reign(self.world, self.place, self.settings, self.reach, self.place.elect())
+        dies_at = self.world.trouble.dies_at if self.elected == 1 else 0
+        reign = Reign(self.world, self.place, self.settings, self.reach, self.place.elect(), dies_at=dies_at)
         self.reigns = [*(one for one in self.reigns[-2:] if not one.over), reign]
         reign.begin()
 

@@ -80,6 +80,8 @@ def simulate(seed: int, steps: int, trouble: Trouble | None = None, layers: tupl
         tasks[name].be_born()
     coordinators.elect()
     coordinators.schedule()
+    if world.trouble.dies_at:
+        world.later(10.0, coordinators.elect)
     try:
         while world.steps < steps:
             world.step()

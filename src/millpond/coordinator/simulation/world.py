@@ -24,6 +24,7 @@ class Trouble:
         answer_loss: The answer to a write of the record is lost, whether it happened or not.
         decline: A task cannot save.
         damage: A saved state cannot be read back.
+        dies_at: The first coordinator dies at this one of its decisions, counted from 1; 0: by chance only.
     """
 
     loss: float = 0.05
@@ -35,6 +36,7 @@ class Trouble:
     answer_loss: float = 0.2
     decline: float = 0.02
     damage: float = 0.0
+    dies_at: int = 0
 
     @classmethod
     def none(cls) -> Trouble:
