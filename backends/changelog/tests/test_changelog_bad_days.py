@@ -13,7 +13,7 @@ from attrs import evolve
 
 import millpond
 from millpond.checkpoint import CheckpointId, SystemStreamPartition
-from millpond.errors import ConfigError, StateCorruptError, StateNotFoundError
+from millpond.errors import ConfigError, FormatError, StateCorruptError, StateNotFoundError
 from millpond.events import RestoreProgress
 from millpond.formats.changelog_marker import FACTORY
 from millpond.log import Extent, Topic
@@ -21,6 +21,7 @@ from millpond.spi import Size
 from millpond.testing.kit.backend_bench import BackendBench
 from millpond.testing.kit.bench import Profile
 from millpond.testing.kit.targets import KitTarget
+from millpond_changelog import headers
 from millpond_changelog.backend import ChangelogBackend
 from millpond_changelog.embedded.log import EmbeddedLog
 from millpond_changelog.marker import Marker, Origin, decode, encode
@@ -446,3 +447,62 @@ def test_secrets_are_shown_nowhere() -> None:
 
     assert "hush" not in repr(settings)
     assert "SASL_SSL" in repr(settings)
+
+
+# A log without transactions
+
+
+class Unfenced(EmbeddedLog):
+    """An embedded log that says that it keeps nobody from writing; each of its writers is an owner of its own."""
+
+    capabilities = evolve(EmbeddedLog.capabilities, fencing=False)
+    claims = 0
+
+    def writer(self, owner: str) -> Any:
+        Unfenced.claims += 1
+        return super().writer(f"{owner} {Unfenced.claims}")
+
+
+class UnfencedBackend(ChangelogBackend):
+    """The backend on such a log."""
+
+    def open_log(self) -> Unfenced:
+        assert self.config.directory is not None
+        return Unfenced(self.config.directory)
+
+
+def test_without_transactions_a_late_record_of_an_earlier_owner_is_skipped(tmp_path: Path) -> None:
+    """A zombie's upload goes into the log behind the fence, and is not restored, before a commit and after it."""
+    settings = ChangelogSettings(directory=tmp_path / "log")
+    bench = BackendBench(tmp_path, Profile(), None, lambda: UnfencedBackend("main", settings))
+    zombie = bench.owner()
+    first = zombie.commit({"delays": {b"a": b"1", b"b": b"1"}})
+    successor = bench.owner()
+    zombie.upload({"delays": {b"a": b"zombie", b"new": b"zombie"}})
+    bench.expect_restored(first)
+    second = successor.commit({"delays": {b"c": b"2"}})
+
+    bench.expect_restored(second)
+    bench.expect_restored(bench.owner().commit({"delays": {b"d": b"3"}}))
+    bench.close()
+
+
+def test_headers_of_a_newer_release_are_refused() -> None:
+    """A record of a format that is not known is no record to apply, nor one to pass over."""
+    for text in (b"2 1 5-5", b"", b"x", b"1 1", b"1 1 x"):
+        with pytest.raises(FormatError):
+            headers.decode({headers.NAME: text})
+    assert headers.decode({}) is None
+    stamp = headers.Stamp(7, CheckpointId(5, 6))
+    assert stamp == headers.decode(headers.encode(stamp))
+
+
+@pytest.mark.parametrize("records", [0, 1, 2])
+def test_no_record_is_left_out_at_either_end(tmp_path: Path, records: int) -> None:
+    """Stores of none, one and two records come back whole, from a log that begins with them and one that does not."""
+    settings = ChangelogSettings(directory=tmp_path / "log")
+    bench = BackendBench(tmp_path, Profile(), None, lambda: ChangelogBackend("main", settings))
+    owner = bench.owner()
+    bench.expect_restored(owner.commit({"delays": {b"k%d" % n: b"v" for n in range(records)}}))
+    bench.expect_restored(owner.commit({"delays": {b"more%d" % n: b"v" for n in range(records)}}))
+    bench.close()

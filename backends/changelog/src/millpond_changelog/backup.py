@@ -25,6 +25,7 @@ from millpond.log import Append
 from millpond.points import reached
 from millpond.spi import Change, Snapshot, StoreSpec, TaskBackupManager, TaskContext
 from millpond_changelog import headers
+from millpond_changelog.fences import put_up
 from millpond_changelog.headers import Stamp
 from millpond_changelog.lease import LogLease
 from millpond_changelog.marker import Marker, Origin, decode, encode
@@ -69,6 +70,8 @@ class ChangelogBackup(TaskBackupManager):
         self._folder = task.scratch / f"changes-{secrets.token_hex(8)}"
         self._warned = False
         self._writer = lease.log.writer(owner_of(task))
+        if not lease.log.capabilities.fencing:
+            put_up(self._writer, [(place.topic, place.partition) for place in self._places.values()], self._epoch)
         reached("changelog.claimed")
 
     def _place(self, store: str) -> Place:

@@ -13,6 +13,8 @@ from millpond.errors import FormatError, StateCorruptError, StateNotFoundError
 from millpond.log import Batch, Extent, Log, Topic
 from millpond.spi import Change, RestoreTarget
 from millpond_changelog import headers
+from millpond_changelog.fences import Fenced
+from millpond_changelog.headers import FENCE_KEY
 from millpond_changelog.marker import Marker, decode
 from millpond_changelog.topics import number
 from millpond_changelog.undo import read_all
@@ -134,15 +136,17 @@ class Source:
         """
         ssp, stop, size = self.marker.ssp, self.marker.stop, 0
         last: Batch | None = None
+        fenced = None if self.log.capabilities.fencing else Fenced()
         for batch in read_all(self.log, ssp.stream, ssp.partition, begin, stop, target.check):
-            changes = self._seen(batch)
+            changes = batch.changes() if fenced is None else fenced.changes(batch)
+            self._see(changes)
             yield changes
             here = sum([len(key) for key, _ in changes]) + sum([len(value) for _, value in changes if value])
             size += here
             done = batch.position - begin
             total = max(size, size * (stop - begin) // done) if done > 0 else None
             target.progress(records=len(changes), size=here, total_size=total)
-            last = batch if len(changes) else last
+            last = batch if len(batch) else last
         self._check_end(last)
         if self.unseen:
             raise StateNotFoundError(
@@ -152,11 +156,9 @@ class Source:
                 "value was compacted away"
             )
 
-    def _seen(self, batch: Batch) -> Sequence[Change]:
-        changes = batch.changes()
+    def _see(self, changes: Sequence[Change]) -> None:
         if self.unseen:
             self.unseen.difference_update(key for key, _ in changes)
-        return changes
 
     def _check_end(self, last: Batch | None) -> None:
         """See that the record at the marker's offset, if it is there, is of the commit that the marker names."""
@@ -187,7 +189,7 @@ def _endangered(log: Log, marker: Marker, facts: Facts, now_millis: int) -> set[
     for batch in read_all(log, ssp.stream, ssp.partition, start, extent.end):
         if not keys and len(batch) and now_millis - batch.millis(0) < lag:
             return keys
-        keys.update(key for key, _ in batch.changes())
+        keys.update(key for key, _ in batch.changes() if key != FENCE_KEY)
     return keys
 
 

@@ -17,6 +17,7 @@ from attrs import frozen
 from millpond.errors import StateNotFoundError
 from millpond.log import Batch, Log, unchecked
 from millpond.spi import Change, Snapshot
+from millpond_changelog.headers import FENCE_KEY
 from millpond_changelog.marker import Marker
 from millpond_changelog.runs import SortedRuns, laid_over, with_keys
 
@@ -67,7 +68,7 @@ def look(log: Log, text: str, marker: Marker, place: tuple[str, int], folder: Pa
     undo = SortedRuns(folder)
     if extent.end > max(marker.stop, extent.start):
         for batch in read_all(log, topic, partition, max(marker.stop, extent.start), extent.end):
-            undo.add((key, None) for key, _ in batch.changes())
+            undo.add((key, None) for key, _ in batch.changes() if key != FENCE_KEY)
     return Beginning(text, since, undo=undo)
 
 
