@@ -17,6 +17,7 @@ pytest.importorskip("confluent_kafka")
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from samza_model import Read, Record, SamzaStopsError, samza_reads
+from services import samza
 
 from millpond.checkpoint import Checkpoint, CheckpointId, SystemStreamPartition
 from millpond.clock import SystemClock
@@ -292,3 +293,18 @@ def live_through_everything(first: KafkaCheckpoints, second: KafkaCheckpoints) -
         second.delete(newer, list(second.ids(task)))
         assert second.read_last(task) is None
         second.write(newer, Checkpoint(CheckpointId(3000, 0), {PLAIN: "last", DOTTED: "9"}), after=None)
+
+
+def test_samzas_own_manager_reads_our_topic(managers: Callable[..., KafkaCheckpoints], kafka_address: str) -> None:
+    """Samza 1.8.0 itself, in Java, on a topic with every kind of record that we write: the newest of each task."""
+    if (reason := samza.missing()) is not None:
+        (pytest.fail if os.environ.get("MILLPOND_INSIST") else pytest.skip)(reason)
+    job = new_job("samza")
+    live_through_everything(managers(job), managers(job))
+    for versions in ("1", "2", "2,1", "1,2"):
+        found = samza.read(kafka_address, job, versions, ["A", "B.with dots", "Ü", "nobody"])
+        assert found.pop("nobody").version is None
+        assert {each.version for each in found.values()} == {int(versions[0])}
+        for each in found.values():
+            assert "SystemStreamPartition [kafka, s, 0]=last" in each.offsets
+            assert ("a.b.c" in each.offsets) == (versions[0] == "1")
