@@ -100,3 +100,9 @@ class TestLargeInParts(CheckpointsSuite):
 
     def side_door(self, folder: Path) -> TreeDoor:
         return TreeDoor(config(folder))
+
+
+if "MILLPOND_ZOOKEEPER_KILLS" not in os.environ:  # the long run has all cases; the short one those about large records
+    for each in dir(TestLargeInParts):
+        if each.startswith("test_") and not each.startswith(("test_damage", "test_delete", "test_pins", "test_write")):
+            setattr(TestLargeInParts, each, None)

@@ -123,7 +123,7 @@ def test_commits_go_on_though_the_leader_is_killed_again_and_again(own_ensemble,
 def test_a_task_goes_on_where_it_was_after_two_of_three_servers_died(own_ensemble, root):
     """Without a majority each call ends in time and says so; with it again, what was unknown is settled, once."""
     ensemble = own_ensemble(3)
-    manager = manager_at(ensemble.hosts, root, timeout=timedelta(seconds=3))
+    manager = manager_at(ensemble.hosts, root, timeout=timedelta(seconds=2))
     claim = manager.claim(TASK)
     manager.write(claim, checkpoint(1), after=None)
     for server in ensemble.servers[:2]:
@@ -132,12 +132,11 @@ def test_a_task_goes_on_where_it_was_after_two_of_three_servers_died(own_ensembl
     for call in (
         lambda: manager.write(claim, checkpoint(2), after=CheckpointId(1, 0)),
         lambda: manager.read_last(TASK),
-        lambda: manager.claim(TASK),
     ):
         begun = time.monotonic()
         with pytest.raises(TransientError, match=r"majority|may have happened"):
             call()
-        assert time.monotonic() - begun < 6
+        assert time.monotonic() - begun < 5
 
     for server in ensemble.servers[:2]:
         server.start()
