@@ -193,7 +193,7 @@ def test_a_table_that_is_not_there_is_told(capsys: pytest.CaptureFixture[str]) -
 
 def test_errors_of_a_small_reader_are_refusals(tmp_path: Path) -> None:
     """A documented ValueError of a reader of texts counts as a refusal, others do not."""
-    from millpond.testing.fuzz.readers import of_text
+    from millpond.testing.fuzz.reader import of_text
 
     read: Callable[[bytes, Path], object] = of_text(int, ValueError)
     with pytest.raises(FormatError):

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from attrs import frozen
 
-from millpond.errors import MillpondError
+from millpond.errors import FormatError, MillpondError
 from millpond.testing.fuzz.mutation import mutated
 from millpond.testing.kit.watching import watched_io
 
@@ -121,3 +121,30 @@ def leads_outside(path: str) -> bool:
 def measured(number: int) -> bool:
     """Say whether the memory of the input *number* is measured, which takes time."""
     return number % _MEASURED == 0
+
+
+def of_text(read: Callable[[str], object], *unlike: type[Exception]) -> Callable[[bytes, Path], object]:
+    """Read bytes as the text that they are; errors of *unlike*, which a small reader documents, are FormatErrors."""
+
+    def read_text(data: bytes, _: Path) -> object:
+        try:
+            return read(data.decode("utf-8", "surrogateescape"))
+        except unlike as error:
+            raise FormatError(f"refused: {error}") from error
+
+    return read_text
+
+
+def of_bytes(read: Callable[[bytes], object]) -> Callable[[bytes, Path], object]:
+    """Read bytes."""
+    return lambda data, _: read(data)
+
+
+def of_file(name: str, read: Callable[[Path], object]) -> Callable[[bytes, Path], object]:
+    """Read a file of the given name."""
+
+    def read_file(data: bytes, folder: Path) -> object:
+        (folder / name).write_bytes(data)
+        return read(folder / name)
+
+    return read_file

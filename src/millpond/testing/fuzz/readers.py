@@ -16,8 +16,6 @@ from typing import Any
 from millpond.blob import chain
 from millpond.checkpoint import CheckpointId, Claim
 from millpond.config import load
-from millpond.coordinator import entries as coordinator_entries
-from millpond.errors import FormatError
 from millpond.formats import (
     blob_manifest,
     blob_marker,
@@ -42,6 +40,7 @@ from millpond.local import unescape_name
 from millpond.spi import StoreSpec
 from millpond.stores.memory import DATA, MemoryEngine
 from millpond.testing.fuzz import samples
+from millpond.testing.fuzz.coordinator_readers import READERS as COORDINATORS
 from millpond.testing.fuzz.insides import (
     body_of,
     change_file_of,
@@ -52,37 +51,10 @@ from millpond.testing.fuzz.insides import (
     with_digest,
     without_digest,
 )
-from millpond.testing.fuzz.reader import Reader
+from millpond.testing.fuzz.reader import Reader, of_bytes, of_file, of_text
 
 _F = "millpond.formats."
 _UNPACKED = 4096
-
-
-def of_text(read: Callable[[str], object], *unlike: type[Exception]) -> Callable[[bytes, Path], object]:
-    """Read bytes as the text that they are; errors of *unlike*, which a small reader documents, are FormatErrors."""
-
-    def read_text(data: bytes, _: Path) -> object:
-        try:
-            return read(data.decode("utf-8", "surrogateescape"))
-        except unlike as error:
-            raise FormatError(f"refused: {error}") from error
-
-    return read_text
-
-
-def of_bytes(read: Callable[[bytes], object]) -> Callable[[bytes, Path], object]:
-    """Read bytes."""
-    return lambda data, _: read(data)
-
-
-def of_file(name: str, read: Callable[[Path], object]) -> Callable[[bytes, Path], object]:
-    """Read a file of the given name."""
-
-    def read_file(data: bytes, folder: Path) -> object:
-        (folder / name).write_bytes(data)
-        return read(folder / name)
-
-    return read_file
 
 
 def _written(write: Callable[[Path], object]) -> bytes:
@@ -167,33 +139,6 @@ _ENVIRONMENT = {"CHECKPOINT__MANAGER": "memory", "COMMIT__INTERVAL": "5s", "JOB_
 
 def _json(value: object) -> bytes:
     return json.dumps(value).encode()
-
-
-def _coordinators() -> Sequence[Reader]:
-    election = coordinator_entries.encode_election(
-        coordinator_entries.Election(3, "00ff", "candidate", 1_700_000_000_000)
-    )
-    magic = "millpond-coordination"
-    written = coordinator_entries.encode_record(coordinator_entries.RecordEntry(3, "00ff" * 8, b"data"))
-    return (
-        Reader(
-            name="coordinator election",
-            modules=("millpond.coordinator.entries",),
-            read=of_bytes(coordinator_entries.decode),
-            valid=(election, written),
-            insides=(body_of(magic, election),),
-            seal=enveloped(magic, "election"),
-            mutate=json_mutated,
-        ),
-        Reader(
-            name="coordinator record entry",
-            modules=("millpond.coordinator.entries",),
-            read=of_bytes(coordinator_entries.decode),
-            valid=(written, election),
-            insides=(body_of(magic, written),),
-            seal=enveloped(magic, "record"),
-        ),
-    )
 
 
 READERS: Sequence[Reader] = (
@@ -415,5 +360,5 @@ READERS: Sequence[Reader] = (
         valid=(_json(_ENVIRONMENT),),
         mutate=json_mutated,
     ),
-    *_coordinators(),
+    *COORDINATORS,
 )  # fmt: skip
