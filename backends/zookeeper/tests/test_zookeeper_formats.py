@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from attrs import define, field
 from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.checkpoint import CheckpointId, Claim
-from millpond.errors import FencedError, FormatError, StateCorruptError
+from millpond.errors import FencedError, FormatError, StateCorruptError, StateNotFoundError
 from millpond.formats.envelope import seal
 from millpond_zookeeper import head as heads
 from millpond_zookeeper.coordinator_nodes import (
@@ -23,7 +26,9 @@ from millpond_zookeeper.coordinator_nodes import (
 from millpond_zookeeper.head import Head, Newest
 from millpond_zookeeper.layout import RecordName, named
 from millpond_zookeeper.lease import BEATS_PER_TIMEOUT, beat_interval_s, lease_end
+from millpond_zookeeper.shelf import Shelf, Shelves
 
+GOLDEN = Path(__file__).with_name("golden")
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 WRITERS = st.text("0123456789abcdef", min_size=32, max_size=32)
 IDS = st.builds(CheckpointId, st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1))
@@ -145,3 +150,86 @@ def test_a_lease_ends_before_its_session_can(sent, timeout_s):
 
     assert lease_end(sent, timeout_s) < earliest_end
     assert sent + 2 * beat_interval_s(timeout_s) < lease_end(sent, timeout_s)
+
+
+# The bytes of the first release
+
+CLAIM = Claim("Partition 0/é", 3, "00112233445566778899aabbccddeeff")
+NEWEST = Newest(RecordName(7, CheckpointId(1_700_000_000_123, 456_789), True), "ffeeddccbbaa99887766554433221100")
+
+
+def test_the_formats_have_the_bytes_of_the_first_release():
+    """Heads, leaders and coordinators' records are written as golden files hold them, and read back from there."""
+    token = "0123456789abcdef" * 2
+    for name, value, encode, decode in (
+        ("head", Head(CLAIM, 7, NEWEST), heads.encode, heads.decode),
+        ("head-new", Head(CLAIM), heads.encode, heads.decode),
+        ("leader", Leader(5, "host ä:17", token), encode_leader, decode_leader),
+        ("coordinated", Wrapped(5, token, "4-1f", b"the record\n\x00\xff"), wrap, unwrap),
+    ):
+        golden = (GOLDEN / name).read_bytes()
+        assert golden == encode(value)
+        assert value == decode(golden)
+
+
+@define
+class Table(Shelf):
+    """A shelf in memory."""
+
+    things: dict[str, bytes] = field(factory=dict)
+    kind = "parts"
+
+    def put(self, name: str, data: bytes) -> None:
+        self.things[name] = data
+
+    def read(self, name: str, size: int) -> bytes | None:
+        return self.things.get(name)
+
+    def names(self) -> list[str]:
+        return list(self.things)
+
+    def delete(self, name: str) -> None:
+        self.things.pop(name, None)
+
+
+def test_a_handle_of_the_first_release_leads_to_its_thing():
+    """A golden handle is followed; what is there in its place, cut or changed, is an error, and so is nothing."""
+    table = Table({f"5-{'0011' * 8}": b"large thing"})
+    shelves, handle = Shelves(table, (), 100), (GOLDEN / "handle").read_bytes()
+
+    assert b"large thing" == shelves.get(handle)
+    for damaged in (b"", b"large thinG", b"large thing and more"):
+        table.things[f"5-{'0011' * 8}"] = damaged
+        with pytest.raises(StateCorruptError, match="not what was put there"):
+            shelves.get(handle)
+    table.things.clear()
+    with pytest.raises(StateNotFoundError, match="is gone"):
+        shelves.get(handle)
+
+
+@given(st.binary(max_size=300))
+def test_a_thing_of_any_size_comes_back_from_its_node(data):
+    """Small things stay in the node, also those that look like a handle; large ones go on the shelf and are found."""
+    for thing in (data, (GOLDEN / "handle").read_bytes() + data):
+        table = Table()
+        shelves = Shelves(table, (), 100)
+        kept = shelves.put(thing, 3)
+        assert thing == shelves.get(kept)
+        assert len(thing) > 100 or kept == thing
+        shelves.sweep(4, lambda kept=kept: [kept])
+        assert thing == shelves.get(kept)
+        shelves.sweep(3, list)
+        assert thing == shelves.get(kept)
+        shelves.drop(kept)
+        assert {} == table.things
+
+
+@given(st.binary(max_size=60))
+def test_a_damaged_handle_leads_nowhere(noise):
+    """What only looks like a handle is an error, and opens no path."""
+    table = Table({f"5-{'0011' * 8}": b"large thing"})
+    shelves, whole = Shelves(table, (), 100), (GOLDEN / "handle").read_bytes()
+    hostile = seal("millpond-handle", 1, "parts", b'{"name":"../../etc/passwd","size":1,"digest":"blake3:00"}')
+    for damaged in (whole[:-1], whole + noise + b"x", b"millpond-handle " + noise, hostile):
+        with pytest.raises((StateCorruptError, FormatError)):
+            shelves.get(damaged)
