@@ -32,7 +32,7 @@ def write_topic(address: str, streams: Path) -> None:
 
     admin = AdminClient({"bootstrap.servers": address})
     admin.create_topics([NewTopic(TOPIC, len(ORIGINS), 1)])[TOPIC].result(30)
-    producer = Producer({"bootstrap.servers": address, "enable.idempotence": True, "linger.ms": 50})
+    producer = Producer({"bootstrap.servers": address, "enable.idempotence": True, "linger.ms": 50, "log_level": 3})
     failed: list[object] = []
     for number, origin in enumerate(ORIGINS):
         for row in stream_file(streams, origin).read_bytes().splitlines():

@@ -23,11 +23,13 @@ class Bucket:
         name: Its name.
         endpoint: Where its server listens.
         server: Which server it is.
+        log: Where it notes each request; None: it does not.
     """
 
     name: str
     endpoint: str
     server: str
+    log: Path | None = None
 
 
 @contextmanager
@@ -38,10 +40,15 @@ def serve(root: Path) -> Iterator[Bucket]:
     import services.versitygw
     from services.go_tools import VERSITYGW
 
-    start = services.moto_server.serve if VERSITYGW.find() is None else services.versitygw.serve
-    with start(root) as server:
+    log = None if VERSITYGW.find() is None else root / "requests.log"
+    if log is None:
+        served = services.moto_server.serve(root)
+    else:
+        log.unlink(missing_ok=True)
+        served = services.versitygw.serve(root, access_log=log)
+    with served as server:
         os.environ.update(server.environment, AWS_DEFAULT_REGION="us-east-1")
         import boto3
 
         boto3.client("s3", endpoint_url=server.endpoint).create_bucket(Bucket=NAME)
-        yield Bucket(NAME, server.endpoint, server.name)
+        yield Bucket(NAME, server.endpoint, server.name, log)

@@ -20,6 +20,7 @@ import broker
 import bucket
 import job
 import job_kafka
+import request_log
 from attrs import frozen
 from child import Child
 from compare import Comparison, compare_offset, compare_store
@@ -54,6 +55,7 @@ class Way:
         program: The job.
         source: Names the input of a task.
         told: What is said of it; empty where everything is on this disk and stays there.
+        requests: Where its server notes each request.
     """
 
     template: str = "job.toml"
@@ -61,6 +63,7 @@ class Way:
     program: str = "job.py"
     source: Callable[[str], millpond.SystemStreamPartition] = job.source_of
     told: str = ""
+    requests: Path | None = None
 
 
 @contextmanager
@@ -70,7 +73,7 @@ def served(chosen: argparse.Namespace, root: Path) -> Iterator[Way]:
         with bucket.serve(root / "s3") as made:
             values = {"bucket": made.name, "endpoint": made.endpoint}
             told = f"state and records go to s3://{made.name} of {made.server} at {made.endpoint}"
-            yield Way("job-s3.toml", values, told=told)
+            yield Way("job-s3.toml", values, told=told, requests=made.log)
     elif chosen.kafka:
         with broker.serve(root / "kafka") as address:
             told = f"input, state and records are topics of the Kafka broker at {address}"
@@ -200,12 +203,22 @@ def _demo(chosen: argparse.Namespace, place: Place, console: Console, way: Way) 
     if way.told:
         place.lose_state()  # what is compared is what an empty disk gets back
         console.print("the state directory is wiped before the comparison", markup=False)
+    requests = _requests(way)  # of the job alone
     result, offsets = _compare(place, way, screen)
     console.print(f"{time.monotonic() - begin:.0f} s, set-up aside; {offsets.equal} offsets equal", markup=False)
     result.differing += offsets.differing
     if way.told:
         _show_commands(console, place)
+    for line in requests:
+        console.print(line, markup=False, soft_wrap=True)
     return conclude(console, place, kills, result, offsets.first + result.first, stays=not way.told)
+
+
+def _requests(way: Way) -> list[str]:
+    """Give what the server noted so far, for people; nothing where it notes nothing."""
+    if way.requests is None:
+        return []
+    return ["$ the server's log of requests", *(f"  {line}" for line in request_log.say_log(way.requests))]
 
 
 def _kill_and_restart(

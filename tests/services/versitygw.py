@@ -15,8 +15,8 @@ SECRET_KEY = "millpond-tests-secret"
 
 
 @contextmanager
-def serve(root: Path, *, port: int | None = None) -> Iterator[S3Server]:
-    """Serve what is below *root* until the block ends."""
+def serve(root: Path, *, port: int | None = None, access_log: Path | None = None) -> Iterator[S3Server]:
+    """Serve what is below *root* until the block ends; with *access_log*, each request is noted there."""
     binary = VERSITYGW.find()
     if binary is None:
         raise FileNotFoundError(VERSITYGW.missing())
@@ -25,6 +25,8 @@ def serve(root: Path, *, port: int | None = None) -> Iterator[S3Server]:
         folder.mkdir(parents=True, exist_ok=True)
     port = port or free_port()
     account = ["--access", ACCESS_KEY, "--secret", SECRET_KEY]
-    command = [str(binary), *account, "--port", f"127.0.0.1:{port}", "-q", "posix", "--versioning-dir", str(versions)]
-    with running([*command, str(data)], port, root / "versitygw.log"):
+    noted = [] if access_log is None else ["--access-log", str(access_log)]
+    served = ["posix", "--versioning-dir", str(versions), str(data)]
+    command = [str(binary), *account, "--port", f"127.0.0.1:{port}", "-q", *noted, *served]
+    with running(command, port, root / "versitygw.log"):
         yield S3Server(f"http://127.0.0.1:{port}", ACCESS_KEY, SECRET_KEY, "versitygw")
