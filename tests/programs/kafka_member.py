@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ import hosts_kafka
 import millpond.hosts.kafka
 from millpond.events import CommitPublished, Event
 from millpond.hosts.kafka.events import TaskStarted
+
+WAIT = threading.Event()
 
 
 def tell(**what: Any) -> None:
@@ -36,6 +39,7 @@ def process(record: Any, task: Any) -> None:
     hosts_kafka.count(record, task)
     if record.offset() % 100 == 0:
         tell(event="Processed", task=task.name, offset=record.offset())
+        WAIT.wait(0.02)  # so that it does not come to its end before anybody looks
 
 
 if __name__ == "__main__":

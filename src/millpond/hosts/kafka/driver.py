@@ -3,149 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from enum import Enum, auto
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
-
-from attrs import frozen
+from typing import TYPE_CHECKING, Any
 
 from millpond.errors import ConfigError, TransientError
 from millpond.hosts.kafka.decisions import Part
+from millpond.hosts.kafka.roles import Kind, Offsets, Rebalances, Trouble, trouble_of
 from millpond.hosts.kafka.settings import Client, connection, is_incremental
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
 
-# The client's types too: the other rooms of this host take them from here.
-__all__ = [
-    "Driver",
-    "KafkaDriver",
-    "KafkaError",
-    "Kind",
-    "Message",
-    "Offsets",
-    "Producer",
-    "Rebalances",
-    "Trouble",
-    "connect",
-    "make_producer",
-]
+__all__ = ["KafkaDriver", "KafkaError", "Message", "Producer", "connect", "make_producer"]
+"""The client's types too: the other rooms of this host take them from here."""
 
 log = logging.getLogger("millpond.kafka")
-
-Offsets = Mapping[Part, int]
-
-
-class Kind(Enum):
-    """What a trouble means for the host."""
-
-    GONE = auto()
-    """An offset is outside what a partition has."""
-    NO_TOPIC = auto()
-    REFUSED = auto()
-    """The cluster does not let this client in, or not at this topic or group."""
-    OVER = auto()
-    """The client cannot go on, e.g. since another has its ``group.instance.id``."""
-    PASSING = auto()
-    """The client tries again by itself."""
-
-
-_KINDS: Mapping[str, Kind] = {
-    "_AUTO_OFFSET_RESET": Kind.GONE,
-    "OFFSET_OUT_OF_RANGE": Kind.GONE,
-    "UNKNOWN_TOPIC_OR_PART": Kind.NO_TOPIC,
-    "_UNKNOWN_TOPIC": Kind.NO_TOPIC,
-    "TOPIC_AUTHORIZATION_FAILED": Kind.REFUSED,
-    "GROUP_AUTHORIZATION_FAILED": Kind.REFUSED,
-    "CLUSTER_AUTHORIZATION_FAILED": Kind.REFUSED,
-    "SASL_AUTHENTICATION_FAILED": Kind.REFUSED,
-    "_AUTHENTICATION": Kind.REFUSED,
-    "UNSUPPORTED_ASSIGNOR": Kind.REFUSED,
-    "INVALID_SESSION_TIMEOUT": Kind.REFUSED,
-    "INCONSISTENT_GROUP_PROTOCOL": Kind.REFUSED,
-}
-"""What librdkafka's errors mean, by their names; any other passes, unless it is fatal to the client."""
-
-
-@frozen
-class Trouble:
-    """
-    Something that the client says beside records.
-
-    Attributes:
-        kind: What it means.
-        text: In the client's words.
-        part: The partition that it is about, if it is about one.
-    """
-
-    kind: Kind
-    text: str
-    part: Part | None = None
-
-
-class Rebalances(Protocol):
-    """Told of what the group gives and takes, inside ``read`` and ``close``; must not raise."""
-
-    def assigned(self, parts: Collection[Part]) -> None:
-        """These came; nothing is read from them before ``begin``."""
-        ...
-
-    def revoked(self, parts: Collection[Part]) -> None:
-        """These go when this returns; until then nobody else has them."""
-        ...
-
-    def lost(self, parts: Collection[Part]) -> None:
-        """These are gone; others may have them by now."""
-        ...
-
-
-class Driver(Protocol):
-    """A member of a consumer group. One thread; ``range_of`` and ``partition_count`` from any."""
-
-    def partition_count(self, topic: str, timeout_s: float) -> int | None:
-        """Give the number of partitions of *topic*, None if there is no such topic; TransientError: no answer."""
-        ...
-
-    def subscribe(self, rebalances: Rebalances) -> None:
-        """Join the group."""
-        ...
-
-    def read(self, limit: int, timeout_s: float) -> tuple[Sequence[Message], Sequence[Trouble]]:
-        """Give at most *limit* records; wait for the first. Keeps the membership alive."""
-        ...
-
-    def begin(self, starts: Offsets, others: Offsets) -> None:
-        """
-        Read the assigned partitions of *starts* from these offsets on; TransientError: not now.
-
-        *others* are the next offsets of those that are being read already.
-        """
-        ...
-
-    def pause(self, parts: Iterable[Part]) -> None:
-        """Give no records of *parts* until they are resumed."""
-        ...
-
-    def resume(self, parts: Iterable[Part]) -> None:
-        """Go on where *parts* were."""
-        ...
-
-    def range_of(self, part: Part, timeout_s: float) -> tuple[int, int]:
-        """Give the first offset that is there and the one after the last; TransientError: no answer."""
-        ...
-
-    def end_of(self, part: Part) -> int | None:
-        """Give the end of *part* as the client last saw it, without asking anybody; None: it has not seen it."""
-        ...
-
-    def mirror(self, offsets: Offsets) -> None:
-        """Commit *offsets*, of the next records, to the group; does not wait. TransientError: refused."""
-        ...
-
-    def close(self) -> None:
-        """Leave the group."""
-        ...
 
 
 def connect(config: Client, topics: Sequence[str]) -> KafkaDriver:
@@ -310,6 +183,10 @@ class KafkaDriver:
         """Resume."""
         self._consumer.resume(_partitions(parts))
 
+    def is_member(self) -> bool:
+        """Ask the client for the name that the group gave to it."""
+        return bool(self._consumer.memberid())
+
     def mirror(self, offsets: Offsets) -> None:
         """Commit asynchronously; how it went is logged."""
         self._ask(lambda: self._consumer.commit(offsets=_at(offsets), asynchronous=True))
@@ -346,9 +223,7 @@ def _at(offsets: Offsets) -> list[Any]:
 
 
 def _trouble(error: KafkaError, part: Part | None = None) -> Trouble:
-    """Say what *error* means."""
-    kind = _KINDS.get(error.name(), Kind.OVER if error.fatal() else Kind.PASSING)
-    return Trouble(kind, f"{error.name()}: {error.str()}", part)
+    return trouble_of(error.name(), error.str(), fatal=error.fatal(), part=part)
 
 
 def _note_commit(error: KafkaError | None, parts: list[Any]) -> None:

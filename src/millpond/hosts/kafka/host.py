@@ -19,25 +19,24 @@ from typing import TYPE_CHECKING
 import attrs
 
 from millpond.config import JobConfig, host_settings, load
-from millpond.errors import ConfigError, MillpondError, TransientError
+from millpond.errors import MillpondError, TransientError
 from millpond.events import Event, Listeners
 from millpond.hosts.kafka import driver as kafka
 from millpond.hosts.kafka.decisions import (
     Part,
     Phase,
     check_task_number,
-    first_offset,
     flow,
-    topic_problems,
     whole_tasks,
 )
-from millpond.hosts.kafka.driver import Driver, Kind, Trouble
 from millpond.hosts.kafka.events import Assigned, ClientTrouble, HostReady, HostStopping, Revoked
 from millpond.hosts.kafka.health import HostHealth
 from millpond.hosts.kafka.hosted import Process
+from millpond.hosts.kafka.input import Input
 from millpond.hosts.kafka.outputs import Outputs
+from millpond.hosts.kafka.roles import Driver
 from millpond.hosts.kafka.settings import Client, KafkaSettings, consumer_config, producer_config
-from millpond.hosts.kafka.tasks import RANGE_TIMEOUT_S, Tasks
+from millpond.hosts.kafka.tasks import Tasks
 from millpond.job import Job, open_job
 from millpond.progress import LogListener
 
@@ -50,6 +49,8 @@ BUSY_S = 0.01
 """The same while a task is being opened or waits for room."""
 
 LAG_EVERY_S = 1.0
+SPARE_AFTER_S = 5.0
+"""After how long in the group a member that was given nothing counts as one to which the group has nothing to give."""
 
 Connect = Callable[[Client, Sequence[str]], Driver]
 
@@ -89,13 +90,14 @@ class KafkaHost:
         self._producing = producer_config(self.settings, self.config)
         self._producer: Producer | None = None
         self._driver = connect(consumer_config(self.settings, self.config), self.settings.topics)
-        self._counts: dict[str, int] = {}
+        self._input = Input(self._driver, self.settings, self.config.name, self.config.tasks, self._tell)
         self._job: Job | None = None
         self._tasks: Tasks | None = None
         self._stop = threading.Event()
         self._assigned: set[Part] = set()
         self._paused: set[Part] = set()
         self._settled = False
+        self._idle_since: float | None = None
         self._ready = False
         self._failure: BaseException | None = None
         self._error: BaseException | None = None
@@ -125,14 +127,16 @@ class KafkaHost:
             self._end()
 
     def _run(self) -> None:
-        names = self._task_names()
+        self._input.await_topics(self._stop)
         if self._stop.is_set():
             return
+        names = self._task_names()
         config = attrs.evolve(self.config, tasks=names)
         self._job = open_job(config, listeners=self._listeners)
         outputs = partial(Outputs, producer=self._make_producer)
         self._tasks = Tasks(self._job, names, self._driver, self.settings, self._process, outputs, self._tell)
         self._driver.subscribe(self)
+        self._idle_since = time.monotonic()
         while not self._stop.is_set():
             self._turn(self._tasks)
 
@@ -162,21 +166,10 @@ class KafkaHost:
     # ------------------------------------------------------------------------------------------------------- the start
 
     def _task_names(self) -> tuple[str, ...] | None:
-        """Wait for the cluster, and give the names of all tasks; None if their number is nobody's business."""
-        while not self._stop.is_set():
-            try:
-                found = {topic: self._driver.partition_count(topic, RANGE_TIMEOUT_S) for topic in self.settings.topics}
-            except TransientError as error:
-                self._tell(ClientTrouble(job=self.config.name, text=str(error)))
-                self._stop.wait(1.0)
-                continue
-            if problems := topic_problems(found, self.config.tasks):
-                raise ConfigError("\n".join(problems))
-            self._counts = {topic: count for topic, count in found.items() if count is not None}
-            break
+        """Give the names of all tasks; None if their number is nobody's business."""
         if self.config.tasks is not None or not self.settings.pin_partitions:
             return self.config.tasks
-        return tuple(f"Partition {number}" for number in range(min(self._counts.values(), default=0)))
+        return tuple(f"Partition {number}" for number in range(min(self._input.counts.values(), default=0)))
 
     def _make_producer(self) -> Producer:
         if self._producer is None:
@@ -191,7 +184,7 @@ class KafkaHost:
         if self._failure is not None:
             raise self._failure
         for trouble in troubles:
-            self._judge(trouble, tasks)
+            self._input.judge(trouble, None if trouble.part is None else tasks.running.get(trouble.part[1]))
         _deal(records, tasks)
         tasks.start_opened()
         if tasks.begin_reading():
@@ -226,10 +219,15 @@ class KafkaHost:
             self._tell(ClientTrouble(job=self.config.name, text=f"offsets were not mirrored to the group: {error}"))
 
     def _show_readiness(self, tasks: Tasks) -> None:
-        ready = self._settled and tasks.is_settled
+        ready = (self._settled or self._is_spare()) and tasks.is_settled
         if ready != self._ready:
             self._ready = ready
             self._tell(HostReady(job=self.config.name, ready=ready))
+
+    def _is_spare(self) -> bool:
+        """Tell whether the group has a place for this member and no partition: it then may not tell anything at all."""
+        since = self._idle_since
+        return since is not None and time.monotonic() - since > SPARE_AFTER_S and self._driver.is_member()
 
     def _measure_lag(self, tasks: Tasks) -> None:
         """Note now and then how far behind the tasks are, as the client has seen it."""
@@ -239,55 +237,12 @@ class KafkaHost:
         behind = {part: (self._driver.end_of(part), first) for part, first in tasks.positions().items()}
         self._lag = {part: max(0, end - first) for part, (end, first) in behind.items() if end is not None}
 
-    def _judge(self, trouble: Trouble, tasks: Tasks) -> None:
-        """
-        Do what a trouble of the client asks for.
-
-        Raises:
-            SourceGoneError, ConfigError, TransientError: The host cannot go on.
-        """
-        match trouble.kind:
-            case Kind.GONE if trouble.part is not None:
-                self._check_offset(trouble.part, tasks)
-            case Kind.NO_TOPIC:
-                self._check_topics(trouble)
-            case Kind.REFUSED:
-                raise ConfigError(f"the cluster refuses this client: {trouble.text}")
-            case Kind.OVER:
-                raise TransientError(f"the Kafka client cannot go on: {trouble.text}")
-            case _:
-                self._tell(ClientTrouble(job=self.config.name, text=trouble.text))
-
-    def _check_offset(self, part: Part, tasks: Tasks) -> None:
-        """Raise if the partition does not have what its task reads next; else have it read there again."""
-        running = tasks.running.get(part[1])
-        if running is None:
-            return
-        try:
-            low, high = self._driver.range_of(part, RANGE_TIMEOUT_S)
-        except TransientError as error:
-            self._tell(ClientTrouble(job=self.config.name, text=str(error)))
-        else:
-            last = str(running.next[part[0]] - 1)
-            first_offset(part, last, low, high, self.settings.begin, running.task.name)
-        running.begun.discard(part[0])
-
-    def _check_topics(self, trouble: Trouble) -> None:
-        """Raise if a topic is gone for good, which a client may also say while the cluster is being restarted."""
-        self._tell(ClientTrouble(job=self.config.name, text=trouble.text))
-        try:
-            found = {topic: self._driver.partition_count(topic, RANGE_TIMEOUT_S) for topic in self.settings.topics}
-        except TransientError:
-            return
-        if problems := topic_problems(found, self.config.tasks):
-            raise ConfigError("\n".join(problems))
-
     # ----------------------------------------------------------------------- rebalances: inside ``read`` and ``close``
 
     def assigned(self, parts: Collection[Part]) -> None:
         """Open what is whole now."""
         self._assigned.update(parts)
-        self._settled = True
+        self._settled, self._idle_since = True, None
         if self._stop.is_set():
             return
         self._tell(Assigned(job=self.config.name, partitions=_shown(parts)))
@@ -305,6 +260,7 @@ class KafkaHost:
         self._assigned.difference_update(parts)
         self._paused.difference_update(parts)
         self._settled = bool(self._assigned) and not lost
+        self._idle_since = time.monotonic() if not lost and not self._assigned else None
         if parts:
             self._tell(Revoked(job=self.config.name, partitions=_shown(parts), lost=lost))
         self._follow(commit=not lost)
@@ -317,14 +273,10 @@ class KafkaHost:
         try:
             wanted = whole_tasks(self._assigned, self.settings.topics)
             for number in wanted:
-                check_task_number(number, tasks.names, self._grown(number))
+                check_task_number(number, tasks.names, self._input.grown(number))
             self._mirror(tasks.follow(wanted, self.settings.handover.total_seconds(), commit=commit))
         except BaseException as error:  # noqa: BLE001 - the client must not see it
             self._failure = error
-
-    def _grown(self, number: int) -> dict[str, int]:
-        """Give the numbers of partitions, which are at least so many that there is a partition *number*."""
-        return {topic: max(count, number + 1) for topic, count in self._counts.items()}
 
     # --------------------------------------------------------------------------------------------------------- the end
 
@@ -334,15 +286,21 @@ class KafkaHost:
         self._stop.set()
         deadline = time.monotonic() + self.settings.shutdown.total_seconds()
         self._tell(HostStopping(job=self.config.name, error=self._error))
-        if self._tasks is not None:
-            self._mirror(self._tasks.close(self.settings.shutdown.total_seconds()))
-        self._driver.close()
-        if self._job is not None:
-            try:
-                self._job.close(max(1.0, deadline - time.monotonic()))
-            except TransientError:
-                if self._error is None:
-                    raise
+        try:
+            if self._tasks is not None:
+                self._mirror(self._tasks.close(self.settings.shutdown.total_seconds()))
+        finally:
+            self._driver.close()
+            self._close_job(deadline)
+
+    def _close_job(self, deadline: float) -> None:
+        if self._job is None:
+            return
+        try:
+            self._job.close(max(1.0, deadline - time.monotonic()))
+        except TransientError:
+            if self._error is None:
+                raise
 
 
 def _deal(records: Sequence[Message], tasks: Tasks) -> None:

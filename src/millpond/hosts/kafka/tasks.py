@@ -14,12 +14,12 @@ from millpond.checkpoint import Checkpoint, SystemStreamPartition
 from millpond.errors import FencedError, MillpondError, StoreClosedError, TransientError
 from millpond.events import Event
 from millpond.hosts.kafka.decisions import Phase, first_offset, retry_after_s, steps, task_name
-from millpond.hosts.kafka.driver import Driver
 from millpond.hosts.kafka.events import ClientTrouble, TaskHeld, TaskLeft, TaskStarted, TaskWaits
 from millpond.hosts.kafka.hosted import HostedTask, Process, Running, is_reopened_after
 from millpond.hosts.kafka.leaving import leave
 from millpond.hosts.kafka.openings import Opened, Opening, Openings, close_quietly
 from millpond.hosts.kafka.outputs import Outputs
+from millpond.hosts.kafka.roles import Driver
 from millpond.hosts.kafka.settings import KafkaSettings
 from millpond.job import Job
 from millpond.task import Task
