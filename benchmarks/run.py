@@ -24,6 +24,7 @@ QUICK = {
     "stores": ["--keys", "50000", "--repetitions", "3"],
     "commits": ["--gigabytes", "0.5", "--repetitions", "3", "--stores", "200"],
     "objects": ["--gigabytes", "0.2", "--repetitions", "3"],
+    "object_sizes": ["--keys", "100000", "--commits", "24", "--repetitions", "1"],
     "coordinator": ["--tasks", "100", "--repetitions", "3"],
     "hosts_kafka": ["--records", "60000", "--gigabytes", "0.2", "--repetitions", "3"],
 }
