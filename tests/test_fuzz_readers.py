@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from millpond.checkpoint import CheckpointId, SystemStreamPartition
 from millpond.errors import FormatError, MillpondError
 from millpond.testing.fuzz.insides import change_file_of, with_digest, without_digest
 from millpond.testing.fuzz.mutation import changed, mutated
@@ -198,3 +199,24 @@ def test_errors_of_a_small_reader_are_refusals(tmp_path: Path) -> None:
     read: Callable[[bytes, Path], object] = of_text(int, ValueError)
     with pytest.raises(FormatError):
         read(b"x", tmp_path)
+
+
+@slow
+def test_the_changelogs_readers_bear_what_is_nearly_right() -> None:
+    """Topics, segments, owners' files, markers, stamps and keys of the changelog, likewise."""
+    pytest.importorskip("millpond_changelog")
+    found = fuzzed("--table", "fuzz_changelog", "--reader", "log ", "--seeds", f"0-{SIZE}")
+
+    assert [] == found["findings"]
+    assert 6 == len(found["inputs"])
+
+
+def test_a_changelog_marker_with_half_a_character_is_refused() -> None:
+    """JSON may hold half a surrogate pair, in our own field of a marker too: that is a FormatError."""
+    marker = pytest.importorskip("millpond_changelog.marker")
+    ssp = SystemStreamPartition("k", "t", 0)
+    text = marker.encode(marker.Marker(ssp, 7, marker.Origin("00ff", 3, CheckpointId(1, 2), 4)), "owner")
+
+    assert marker.decode(text, "owner").offset == 7
+    with pytest.raises(FormatError):
+        marker.decode(text.replace('"00ff"', '"\udcc9"'), "owner")

@@ -88,7 +88,7 @@ def _fields(origin: Origin) -> dict[str, object]:
 def _digest(marker: Marker, owner: str) -> str:
     assert marker.origin is not None
     said = "\0".join((owner, _samza(marker), samza_text.encode_text(_fields(marker.origin))))
-    return hashlib.sha256(said.encode()).hexdigest()[:32]
+    return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def decode(text: str, owner: str) -> Marker:
