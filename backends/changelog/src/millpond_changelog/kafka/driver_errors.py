@@ -86,8 +86,6 @@ def _denied(name: str, doing: Doing) -> str | None:
         return f"access is refused: allow WRITE and DESCRIBE on the transactional id {doing.owner!r}"
     if name == "CLUSTER_AUTHORIZATION_FAILED":
         return f"access is refused: allow {doing.right} on the cluster"
-    if name == "GROUP_AUTHORIZATION_FAILED":
-        return "access is refused: allow READ on the group that the option group.id names ('millpond')"
     return None
 
 

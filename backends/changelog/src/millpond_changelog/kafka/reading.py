@@ -19,6 +19,8 @@ _BATCH = 1_000
 _SLICE_S = 0.3
 _IDLE_S = 1.0
 _END = "_PARTITION_EOF"
+_PASSING = frozenset({"_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE"})
+_NOTHING_TO_US = "GROUP_AUTHORIZATION_FAILED"  # the driver wants a group named, and asks for it
 
 
 @frozen
@@ -145,11 +147,11 @@ class Reader:
         """Give the records in *messages*; raise what cannot go away by itself."""
         for message in messages:
             error = message.error()
-            if error is None:
+            if error is None or error.name() == _NOTHING_TO_US:
                 continue
             if error.name() == _END:
                 self._see_that_it_goes_on(int(message.offset() or 0), stop)
-            elif error.retriable() or error.name() in ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE"):
+            elif error.retriable() or error.name() in _PASSING:
                 self._cause = error
             else:
                 raise self._failed(error)
