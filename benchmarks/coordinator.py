@@ -23,14 +23,16 @@ from table import Row, at_most, show
 import millpond
 from millpond.coordinator import events
 from millpond.coordinator.alignment import BarrierAligner
+from millpond.coordinator.beat import Beater
 from millpond.coordinator.decisions import Send
 from millpond.coordinator.ends import LocalHub
 from millpond.coordinator.ids import JobCheckpointId, TransactionId
 from millpond.coordinator.keepers import TaskKeeper
 from millpond.coordinator.machine import CoordinatorMachine
-from millpond.coordinator.member import Beater, Member, Participant
+from millpond.coordinator.member import Member
 from millpond.coordinator.messages import Alive, Joined, Restored, Saved
 from millpond.coordinator.numbered import in_directory
+from millpond.coordinator.participant import Participant
 from millpond.coordinator.service import Coordinator
 from millpond.coordinator.settings import CoordinatorSettings
 from millpond.coordinator.state import Place, TaskState

@@ -15,7 +15,7 @@ from millpond.coordinator import events
 from millpond.coordinator.alignment import BarrierAligner
 from millpond.coordinator.decisions import Broadcast, Decision, Fail, Send, Tell, Write
 from millpond.coordinator.ids import JobCheckpointId, TransactionId
-from millpond.coordinator.machine import CoordinatorMachine, Phase
+from millpond.coordinator.machine import CoordinatorMachine
 from millpond.coordinator.messages import (
     Abandoned,
     Alive,
@@ -40,6 +40,7 @@ from millpond.coordinator.record import JobCheckpoint, JobRecord
 from millpond.coordinator.settings import CoordinatorSettings
 from millpond.coordinator.simulation import Trouble, simulate
 from millpond.coordinator.simulation.verdict import BrokenPromiseError
+from millpond.coordinator.standing import Phase
 from millpond.coordinator.state import MemberState, NoState, Place, TaskState
 from millpond.errors import ConfigError, StateNotFoundError
 

@@ -22,16 +22,19 @@ from millpond.blob.memory import MemoryBlobStore
 from millpond.coordinator import events, wire
 from millpond.coordinator.__main__ import main
 from millpond.coordinator.alignment import Aligned, Overflowed
+from millpond.coordinator.beat import Beater
 from millpond.coordinator.ends import LocalHub
 from millpond.coordinator.ids import JobCheckpointId, TransactionId
 from millpond.coordinator.keepers import BytesKeeper, Keeper, NothingKept, TaskKeeper, is_damage
-from millpond.coordinator.machine import Phase
-from millpond.coordinator.member import Beater, Member, Participant
+from millpond.coordinator.member import Member
 from millpond.coordinator.messages import Completed, Declined, Joined, Order, Report, Restore, Restored, Saved, Start
 from millpond.coordinator.numbered import NumberedMetadata, in_blob_store, in_directory
-from millpond.coordinator.service import Coordinator, _Written
+from millpond.coordinator.participant import Participant
+from millpond.coordinator.reign import Written
+from millpond.coordinator.service import Coordinator
 from millpond.coordinator.settings import CoordinatorSettings
 from millpond.coordinator.shelf import BlobShelf, Placement
+from millpond.coordinator.standing import Phase
 from millpond.coordinator.state import InlineState, LocatedState, NoState, Place, State, TaskState
 from millpond.errors import (
     ConfigError,
@@ -644,7 +647,7 @@ def test_word_of_an_earlier_leaderships_write_counts_for_nothing(rigs: Callable[
     rig.join("a"), rig.join("b")
     rig.run()
     rig.checkpoint()
-    late = _Written(rig.coordinator._reign, "17")  # type: ignore[arg-type]
+    late = Written(rig.coordinator._reign, "17")  # type: ignore[arg-type]
     rig.coordinator.close()
     with pytest.raises(TransientError, match="does not lead"):
         rig.coordinator.request()

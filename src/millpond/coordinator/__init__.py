@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from millpond.coordinator.alignment import Aligned, BarrierAligner, Overflow, Overflowed
+    from millpond.coordinator.beat import Beater
     from millpond.coordinator.binding import Address, Trust
     from millpond.coordinator.ends import CoordinatorEnd, LocalHub, MemberEnd
     from millpond.coordinator.ids import JobCheckpointId, TransactionId
     from millpond.coordinator.keepers import BytesKeeper, Keeper, NothingKept, TaskKeeper
-    from millpond.coordinator.member import Beater, Member, Participant
+    from millpond.coordinator.member import Member
     from millpond.coordinator.metadata import CoordinatorMetadata, Leadership, StoredRecord
     from millpond.coordinator.numbered import in_blob_store, in_directory
-    from millpond.coordinator.service import Coordinator, CoordinatorStatus
+    from millpond.coordinator.participant import Participant
+    from millpond.coordinator.reign import CoordinatorStatus
+    from millpond.coordinator.service import Coordinator
     from millpond.coordinator.settings import CoordinatorSettings
     from millpond.coordinator.shelf import BlobShelf, Placement, StateShelf
     from millpond.coordinator.state import Place
@@ -62,14 +65,17 @@ __all__ = [
 
 _HOMES = {
     "alignment": ("Aligned", "BarrierAligner", "Overflow", "Overflowed"),
+    "beat": ("Beater",),
     "binding": ("Address", "Trust"),
     "ends": ("CoordinatorEnd", "LocalHub", "MemberEnd"),
     "ids": ("JobCheckpointId", "TransactionId"),
     "keepers": ("BytesKeeper", "Keeper", "NothingKept", "TaskKeeper"),
-    "member": ("Beater", "Member", "Participant"),
+    "member": ("Member",),
     "metadata": ("CoordinatorMetadata", "Leadership", "StoredRecord"),
     "numbered": ("in_blob_store", "in_directory"),
-    "service": ("Coordinator", "CoordinatorStatus"),
+    "participant": ("Participant",),
+    "reign": ("CoordinatorStatus",),
+    "service": ("Coordinator",),
     "settings": ("CoordinatorSettings",),
     "shelf": ("BlobShelf", "Placement", "StateShelf"),
     "state": ("Place",),

@@ -24,11 +24,7 @@ Each fact costs the same however many members there are, but for those that begi
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from enum import Enum, auto
-
-from attrs import define, field, frozen
 
 from millpond.coordinator import events
 from millpond.coordinator.choice import choose_checkpoint, refuse_other_topology, retained
@@ -54,90 +50,14 @@ from millpond.coordinator.messages import (
     Unrestorable,
 )
 from millpond.coordinator.record import JobCheckpoint, JobRecord
+from millpond.coordinator.roster import Roster
 from millpond.coordinator.settings import CoordinatorSettings
-from millpond.coordinator.state import MemberState, Place, State
+from millpond.coordinator.standing import Attempt, Counts, Phase, Restoring, Writing
+from millpond.coordinator.state import MemberState, State
 from millpond.errors import ConfigError, StateNotFoundError
 from millpond.events import Event
 
 _LONGEST_RETRY_S = 60.0
-_REMEMBERED = 64
-
-
-class Phase(Enum):
-    """What the job is doing, as a whole."""
-
-    GATHERING = auto()
-    RESTORING = auto()
-    RUNNING = auto()
-    STUCK = auto()
-
-
-@define
-class _Presence:
-    """A member that is here: which start of it."""
-
-    incarnation: str
-    heard: float
-
-
-@define
-class _Attempt:
-    """An attempt at a job checkpoint; *waiting* shrinks as members save."""
-
-    id: JobCheckpointId
-    begun: float
-    asked: float
-    waiting: set[str]
-    name: str
-    states: dict[str, MemberState] = field(factory=dict)
-
-
-@define
-class _Restoring:
-    """A restore that is under way; *waiting* shrinks as members answer."""
-
-    transaction: TransactionId
-    checkpoint: JobCheckpoint | None
-    begun: float
-    asked: float
-    waiting: set[str]
-
-
-@frozen
-class _Writing:
-    """A record on its way, and what follows when it is durable: an attempt is complete, or members may start."""
-
-    record: JobRecord
-    attempt: _Attempt | None = None
-    restoring: _Restoring | None = None
-
-
-@define
-class Counts:
-    """
-    What was counted since this leadership began, for metrics.
-
-    Attributes:
-        attempts: Attempts that began.
-        completed: Attempts that became whole and recorded.
-        abandoned: Attempts that never will.
-        skipped: Times when one was due while another was in flight.
-        saved: Reports of a saved state that counted.
-        ignored: Reports that counted for nothing: late, doubled, of another attempt, restore or start.
-        restores: Restores that were ordered.
-        restored: Restores that were complete.
-        resent: Orders that were sent again.
-    """
-
-    attempts: int = 0
-    completed: int = 0
-    abandoned: int = 0
-    skipped: int = 0
-    saved: int = 0
-    ignored: int = 0
-    restores: int = 0
-    restored: int = 0
-    resent: int = 0
 
 
 class CoordinatorMachine:
@@ -185,11 +105,10 @@ class CoordinatorMachine:
         self._settings = settings
         self._epoch = epoch
         self._millis = millis
-        self._present: OrderedDict[str, _Presence] = OrderedDict()  # whoever was silent longest comes first
-        self._past: dict[str, OrderedDict[str, None]] = {}  # starts of a member that a later one replaced
-        self._attempt: _Attempt | None = None
-        self._writing: _Writing | None = None
-        self._restoring: _Restoring | None = None
+        self._roster = Roster(settings.job, settings.members)
+        self._attempt: Attempt | None = None
+        self._writing: Writing | None = None
+        self._restoring: Restoring | None = None
         self._attempts = 0
         self._transactions = 0
         self._unreadable: set[JobCheckpointId] = set()
@@ -263,7 +182,7 @@ class CoordinatorMachine:
         self._begin_if_due(now)
         return self._decided()
 
-    def _completed(self, attempt: _Attempt, now: float) -> None:
+    def _completed(self, attempt: Attempt, now: float) -> None:
         """The record names it: tell everybody."""
         retained = self.record.ids
         self._base = attempt.id if self.phase is Phase.RUNNING else self._base
@@ -294,15 +213,12 @@ class CoordinatorMachine:
 
     def _is_current(self, report: Report, now: float) -> bool:
         """Whether *report* comes from the start of the member that counts; if so it was heard now."""
-        presence = self._present.get(report.member)
-        if presence is not None and presence.incarnation == report.incarnation:
-            presence.heard = now
-            self._present.move_to_end(report.member)
+        if self._roster.hear(report.member, report.incarnation, now):
             return True
         self.counts.ignored += 1
         if isinstance(report, Left):
             return False
-        if report.incarnation in self._past.get(report.member, ()):
+        if self._roster.is_past(report.member, report.incarnation):
             self._refuse_replaced(report)
         elif report.member in self._settings.members:
             self._send(report.member, Rejoin(epoch=self._epoch))
@@ -316,33 +232,18 @@ class CoordinatorMachine:
         )
 
     def _joined(self, report: Joined, now: float) -> None:
-        presence = self._present.get(report.member)
-        if presence is not None and presence.incarnation == report.incarnation:
-            presence.heard = now
-            self._present.move_to_end(report.member)
+        if self._roster.hear(report.member, report.incarnation, now):
             self._repeat_restore(report.member)
-        elif report.incarnation in self._past.get(report.member, ()):
+        elif self._roster.is_past(report.member, report.incarnation):
             self._refuse_replaced(report)
-        elif problem := self._misplaced(report.member, report.place):
+        elif problem := self._roster.misplaced(report.member, report.place):
             self._tell(events.MemberRefused(job=self._settings.job, task=report.member, reason=problem))
             self._send(report.member, Refused(epoch=self._epoch, incarnation=report.incarnation, reason=problem))
         else:
             self._welcome(report, now)
 
-    def _misplaced(self, member: str, place: Place) -> str | None:
-        wanted = self._settings.members.get(member)
-        if wanted is None:
-            return f"the topology of job {self._settings.job!r} has no member {member!r}: correct its name, or add it"
-        if wanted != place:
-            return f"member {member!r} says that it is {place}, and the topology says {wanted}: correct one of them"
-        return None
-
     def _welcome(self, report: Joined, now: float) -> None:
-        replaced = report.member in self._present
-        if replaced:
-            self._remember_past(report.member)
-        self._present[report.member] = _Presence(report.incarnation, now)
-        self._present.move_to_end(report.member)
+        replaced = self._roster.admit(report.member, report.incarnation, now)
         self._tell(
             events.MemberJoined(
                 job=self._settings.job, task=report.member, incarnation=report.incarnation, replaced=replaced
@@ -351,29 +252,17 @@ class CoordinatorMachine:
         self._disturb(f"member {report.member!r} has {'started again' if replaced else 'joined'}")
         self._restore_if_all_are_here(now)
 
-    def _remember_past(self, member: str) -> None:
-        past = self._past.setdefault(member, OrderedDict())
-        past[self._present[member].incarnation] = None
-        while len(past) > _REMEMBERED:
-            past.popitem(last=False)
-
     def _lose_silent(self, now: float) -> None:
-        while self._present:
-            member, presence = next(iter(self._present.items()))
-            if now - presence.heard < self._settings.silence_s:
-                return
-            self._lose(member, f"it was silent for {now - presence.heard:.1f} s")
+        while (silent := self._roster.longest_silent(now)) is not None and silent[1] >= self._settings.silence_s:
+            self._lose(silent[0], f"it was silent for {silent[1]:.1f} s")
 
-    def _lose(self, member: str, reason: str) -> None:
-        presence = self._present.pop(member)
-        self._tell(
-            events.MemberLost(job=self._settings.job, task=member, incarnation=presence.incarnation, reason=reason)
-        )
+    def _lose(self, member: str, reason: str, *, for_good: bool = False) -> None:
+        incarnation = self._roster.remove(member, for_good=for_good)
+        self._tell(events.MemberLost(job=self._settings.job, task=member, incarnation=incarnation, reason=reason))
         self._disturb(f"member {member!r} is lost: {reason}")
 
     def _left(self, report: Left, now: float) -> None:
-        self._remember_past(report.member)
-        self._lose(report.member, report.reason or "it has left")
+        self._lose(report.member, report.reason or "it has left", for_good=True)
 
     def _alive(self, report: Alive, now: float) -> None:
         """Send again what this member seems not to have got."""
@@ -421,13 +310,13 @@ class CoordinatorMachine:
         self._attempts += 1
         name = self._requested.pop(0) if self._requested else ""
         id = JobCheckpointId(self._epoch, self._attempts)
-        self._attempt = _Attempt(id, now, now, set(self._settings.members), name)
+        self._attempt = Attempt(id, now, now, set(self._settings.members), name)
         self._next_attempt = now + self._settings.interval_s
         self.counts.attempts += 1
         self._broadcast(Begin(epoch=self._epoch, transaction=self.running, attempt=id))
         self._tell(events.JobCheckpointStarted(job=self._settings.job, attempt=id, members=len(self._settings.members)))
 
-    def _skip(self, busy: _Attempt, now: float) -> None:
+    def _skip(self, busy: Attempt, now: float) -> None:
         self._next_attempt = now + self._settings.interval_s
         self.counts.skipped += 1
         self._tell(
@@ -447,7 +336,7 @@ class CoordinatorMachine:
         if not attempt.waiting:
             self._complete(attempt)
 
-    def _attempt_of(self, report: Saved | Declined) -> _Attempt | None:
+    def _attempt_of(self, report: Saved | Declined) -> Attempt | None:
         """Give the attempt that *report* belongs to; None unless it is the one in flight, after the same restore."""
         attempt = self._attempt
         if attempt is None or attempt.id != report.attempt or report.transaction != self.running:
@@ -462,7 +351,7 @@ class CoordinatorMachine:
         self._abandon(attempt, f"member {report.member!r} cannot save: {report.reason}")
         self._next_attempt = max(self._next_attempt, now + self._settings.pause_s)
 
-    def _complete(self, attempt: _Attempt) -> None:
+    def _complete(self, attempt: Attempt) -> None:
         """All members have saved: the record is next."""
         checkpoint = JobCheckpoint(attempt.id, self._millis(), attempt.states, attempt.name, self._base)
         kept = retained(
@@ -473,13 +362,13 @@ class CoordinatorMachine:
         )
         record = JobRecord(self.record.job, self.record.job_id, (checkpoint, *kept), self.running)
         self._attempt = None
-        self._write(_Writing(record, attempt=attempt))
+        self._write(Writing(record, attempt=attempt))
 
-    def _write(self, writing: _Writing) -> None:
+    def _write(self, writing: Writing) -> None:
         self._writing = writing
         self._out.append(Write(writing.record))
 
-    def _abandon(self, attempt: _Attempt, reason: str) -> None:
+    def _abandon(self, attempt: Attempt, reason: str) -> None:
         self._attempt = None
         self.counts.abandoned += 1
         self._broadcast(Abandoned(epoch=self._epoch, attempt=attempt.id, reason=reason))
@@ -489,7 +378,7 @@ class CoordinatorMachine:
             )
         )
 
-    def _mind_attempt(self, attempt: _Attempt, now: float) -> None:
+    def _mind_attempt(self, attempt: Attempt, now: float) -> None:
         if now - attempt.begun >= self._settings.timeout_s:
             some = ", ".join(sorted(attempt.waiting)[:5])
             self._abandon(
@@ -508,7 +397,7 @@ class CoordinatorMachine:
         """Order a restore when nothing stands in its way; a record that is being written does."""
         if self.phase is not Phase.GATHERING or self._writing is not None or now < self._retry_at:
             return
-        if len(self._present) == len(self._settings.members):
+        if self._roster.is_complete:
             self._order_restore(now)
 
     def _order_restore(self, now: float) -> None:
@@ -522,7 +411,7 @@ class CoordinatorMachine:
         self._tell_older(checkpoint)
         self._transactions += 1
         transaction = TransactionId(self._epoch, self._transactions)
-        self._restoring = _Restoring(transaction, checkpoint, now, now, set(self._settings.members))
+        self._restoring = Restoring(transaction, checkpoint, now, now, set(self._settings.members))
         self.phase, self.running = Phase.RESTORING, None
         self.counts.restores += 1
         id = None if checkpoint is None else checkpoint.id
@@ -544,7 +433,7 @@ class CoordinatorMachine:
         self.phase = Phase.STUCK
         self._out.append(Fail(error))
 
-    def _send_restore(self, member: str, restoring: _Restoring) -> None:
+    def _send_restore(self, member: str, restoring: Restoring) -> None:
         checkpoint = restoring.checkpoint
         state: State | None = None if checkpoint is None else checkpoint.members[member].state
         self._send(
@@ -571,9 +460,9 @@ class CoordinatorMachine:
         restoring.waiting.discard(report.member)
         if not restoring.waiting:
             record = JobRecord(self.record.job, self.record.job_id, self.record.checkpoints, restoring.transaction)
-            self._write(_Writing(record, restoring=restoring))
+            self._write(Writing(record, restoring=restoring))
 
-    def _start(self, restoring: _Restoring, now: float) -> None:
+    def _start(self, restoring: Restoring, now: float) -> None:
         self._restoring, self.phase, self.running = None, Phase.RUNNING, restoring.transaction
         self._base = None if restoring.checkpoint is None else restoring.checkpoint.id
         self._next_attempt = now + self._settings.interval_s
@@ -621,7 +510,7 @@ class CoordinatorMachine:
         self._disturb(f"member {report.member!r} asks for a restore: {report.reason}")
         self._restore_if_all_are_here(now)
 
-    def _mind_restore(self, restoring: _Restoring, now: float) -> None:
+    def _mind_restore(self, restoring: Restoring, now: float) -> None:
         if not restoring.waiting:
             return  # only the record is missing
         if now - restoring.begun >= self._settings.restore_timeout_s:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import secrets
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
@@ -22,57 +21,17 @@ from typing import Self
 
 from millpond.coordinator import events, lines
 from millpond.coordinator.alignment import Aligned, Overflowed
+from millpond.coordinator.beat import Beater
 from millpond.coordinator.ends import MemberEnd
 from millpond.coordinator.ids import JobCheckpointId, TransactionId
 from millpond.coordinator.keepers import Keeper, is_damage
 from millpond.coordinator.messages import Left, Order
+from millpond.coordinator.participant import Participant
 from millpond.coordinator.protocol import Commit, Drop, End, MemberProtocol, RestoreTo, Run, Save, Say, Step
 from millpond.coordinator.state import Place, State
 from millpond.errors import ConfigError, FencedError, FormatError, MillpondError
 from millpond.events import Event, Listeners
 from millpond.lanes import Workers
-
-BEAT_S = 0.5
-
-
-class Participant:
-    """
-    What a host does at each turn of the job; every verb may be left out. The processing thread calls, inside ``poll``.
-
-    What a verb raises leaves ``poll``: the host then ends, as it would by an exception in a record.
-    """
-
-    def pre_restore(self) -> None:
-        """The state is about to be replaced: stop, and let go of channels. Not called before the first restore."""
-        return None
-
-    def restored(self, checkpoint: JobCheckpointId | None, transaction: TransactionId) -> None:
-        """The state is that of *checkpoint*: make channels for *transaction*; abort outputs of later attempts."""
-        return None
-
-    def start(self, transaction: TransactionId) -> None:
-        """All members are restored: process."""
-        return None
-
-    def begin(self, attempt: JobCheckpointId) -> None:
-        """
-        An attempt began. A source calls ``member.save(attempt)`` between two records, and sends its barrier on.
-
-        Others have nothing to do: their barriers come to them on their channels.
-        """
-        return None
-
-    def pre_save(self, attempt: JobCheckpointId) -> None:
-        """The state is about to be frozen: flush, and prepare what may go out when the job checkpoint is whole."""
-        return None
-
-    def completed(self, attempt: JobCheckpointId) -> None:
-        """The job checkpoint is whole: commit what was prepared for *attempt* and before."""
-        return None
-
-    def abandoned(self, attempt: JobCheckpointId, reason: str) -> None:
-        """The attempt will never be whole: tell the aligner; what was prepared goes with the next one."""
-        return None
 
 
 class Member:
@@ -350,43 +309,3 @@ class Member:
             self.keeper.keep(retained, newest)
         except Exception as error:  # noqa: BLE001 - what stays is restorable, and goes with the next job checkpoint
             self._listener(events.SavedStateRemovalFailed(job=self._job, task=self.name, error=error))
-
-
-class Beater:
-    """One thread that says for any number of members that they live."""
-
-    def __init__(self, every_s: float = BEAT_S) -> None:
-        """Begin with no members."""
-        self._every_s = every_s
-        self._members: dict[Member, None] = {}
-        self._lock = threading.Lock()
-        self._ended = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def add(self, member: Member) -> None:
-        """Speak for *member* from now on."""
-        with self._lock:
-            self._members[member] = None
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="millpond-member-beat", daemon=True)
-                self._thread.start()
-
-    def remove(self, member: Member) -> None:
-        """Speak for *member* no more."""
-        with self._lock:
-            self._members.pop(member, None)
-
-    def close(self) -> None:
-        """End the thread; idempotent."""
-        self._ended.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(5.0)
-
-    def _run(self) -> None:
-        while not self._ended.is_set():
-            begun = time.monotonic()
-            with self._lock:
-                members = list(self._members)
-            for member in members:
-                member.beat()
-            self._ended.wait(max(0.0, self._every_s - (time.monotonic() - begun)))
