@@ -14,12 +14,12 @@ from attrs import define, field
 from broker import TOPIC
 from flights import ORIGINS, from_row
 from job import BATCH, Tables, event_report
-from reports import Durable, Finished, Reads, Refused, Report, Resumed, send
+from reports import Durable, Finished, Left, Reads, Refused, Report, Resumed, send
 
 import millpond
 from millpond.events import CommitFailed, CommitPublished, Event, TaskRestored
 from millpond.hosts.kafka import HostedTask, KafkaHost, stopped_by_signals
-from millpond.hosts.kafka.events import TaskStarted
+from millpond.hosts.kafka.events import TaskLeft, TaskStarted
 
 
 def source_of(origin: str) -> millpond.SystemStreamPartition:
@@ -27,19 +27,11 @@ def source_of(origin: str) -> millpond.SystemStreamPartition:
     return millpond.SystemStreamPartition("kafka", TOPIC, ORIGINS.index(origin))
 
 
-@define
-class Job:
-    """The function of the job, with the tables of each task."""
-
-    tables: dict[str, Tables] = field(factory=dict)
-
-    def process(self, record: Any, task: HostedTask) -> None:
-        """Let the flight of one record into every store of its task."""
-        tables = self.tables.get(task.name)
-        if tables is None:
-            tables = self.tables[task.name] = Tables.of(task.task, task.name)
-        (row,) = csv.reader([record.value().decode()])
-        tables.take(from_row(row))
+def take(record: Any, task: HostedTask) -> None:
+    """Let the flight of one record into every store of its task: this is the job."""
+    tables = task.kept.get("tables") or task.kept.setdefault("tables", Tables.of(task.task, task.name))
+    (row,) = csv.reader([record.value().decode()])
+    tables.take(from_row(row))
 
 
 @define
@@ -79,6 +71,8 @@ class Told:
                 self._durable(
                     event.task, str(event.checkpoint.id), int(event.checkpoint.offsets[source_of(event.task)])
                 )
+            case TaskLeft():
+                self.tell(Left(event.task))
             case CommitFailed():
                 self.tell(Refused(event.task, f"{type(event.error).__name__}: {event.error}"))
         if (report := event_report(event)) is not None:
@@ -123,12 +117,12 @@ def main() -> None:
     parser.add_argument("rows", help="how many each task has to process: EWR=10,JFK=20,LGA=30")
     parser.add_argument("--rows-per-s", type=float, default=0.0, help="of all tasks together; 0: no limit")
     chosen = parser.parse_args()
-    job, pace = Job(), Pace(chosen.rows_per_s)
+    pace = Pace(chosen.rows_per_s)
     told = Told({task: int(count) for task, count in (part.split("=") for part in chosen.rows.split(","))})
 
     def process(record: Any, task: HostedTask) -> None:
         told.read(task.name, record.offset())
-        job.process(record, task)
+        take(record, task)
         pace.step()
 
     told.host = KafkaHost(chosen.config, process, listeners=[told.listen])

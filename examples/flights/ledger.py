@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from attrs import define, field
-from reports import Durable, Finished, Reads, Report, Resumed
+from reports import Durable, Finished, Left, Reads, Report, Resumed
 
 from millpond import CheckpointId
 
@@ -117,6 +117,8 @@ class Ledger:
         match report:
             case Resumed():
                 account.resumed(report)
+            case Left():
+                account.died()
             case Reads():
                 account.reads(report)
             case Durable():

@@ -28,6 +28,13 @@ class Resumed:
 
 
 @frozen
+class Left:
+    """*task* was closed while the job lives, e.g. in a rebalance: it resumes when it is opened again."""
+
+    task: str
+
+
+@frozen
 class Reads:
     """*task* is about to process the rows from *first* to *last*, both included."""
 
@@ -72,9 +79,11 @@ class NotAReportError(ValueError):
     """A line on the pipe is none of the job's reports."""
 
 
-Report = Restored | Resumed | Reads | Committing | Durable | Refused | Finished
+Report = Restored | Resumed | Left | Reads | Committing | Durable | Refused | Finished
 
-_KINDS: Final = {kind.__name__: kind for kind in (Restored, Resumed, Reads, Committing, Durable, Refused, Finished)}
+_KINDS: Final = {
+    kind.__name__: kind for kind in (Restored, Resumed, Left, Reads, Committing, Durable, Refused, Finished)
+}
 
 
 def encode(report: Report) -> bytes:

@@ -28,10 +28,11 @@ class HostedTask:
     """
     What a job's function is given beside the record: this task's stores, and a way to send outputs.
 
-    The same object for all records of a task, so that a function may keep what it looked up under ``name``.
+    The same object for all records of a task while it is open here, and another one when it has been opened again.
 
     Attributes:
         name: The task's name.
+        kept: For whatever the function wants to keep as long as the task is open, such as the stores it looked up.
         task: The task itself: its offsets, its health. The host reports offsets and commits.
     """
 
@@ -39,6 +40,7 @@ class HostedTask:
         """Made by the host."""
         self.name = task.name
         self.task = task
+        self.kept: dict[str, Any] = {}
         self._outputs = outputs
         self.store: Callable[[str], KeyValueStore[Any, Any]] = task.store
         """Give the store of this name."""

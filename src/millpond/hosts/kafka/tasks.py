@@ -52,6 +52,7 @@ class Tasks:
         outputs_of: Makes what a task, by name, sends with.
         tell: Takes events.
         running: By the number of their partitions.
+        reading: The partitions that the client reads: also those of a task that had to stop and is opened again.
     """
 
     job: Job
@@ -62,6 +63,7 @@ class Tasks:
     outputs_of: Callable[[str], Outputs]
     tell: Callable[[Event], None]
     running: dict[int, Running] = field(factory=dict)
+    reading: set[tuple[str, int]] = field(factory=set)
     _waiting: dict[int, Waiting] = field(factory=dict)
     _opening: set[int] = field(factory=set)
     _failures: dict[int, int] = field(factory=dict)
@@ -97,6 +99,7 @@ class Tasks:
             self._waiting.pop(number, None)
             self._failures.pop(number, None)
         offsets = self._leave(todo.leave, timeout_s, commit=commit)
+        self.reading = {part for part in self.reading if part[1] in wanted}
         self._openings.await_end(max(0.0, timeout_s - (time.monotonic() - begun)), given_up)
         for number in sorted(todo.open):
             self._begin(number)
@@ -206,7 +209,7 @@ class Tasks:
     def begin_reading(self) -> bool:
         """Let the client read what new tasks have to read; say whether it began with something."""
         parts = {(topic, one.number): first for one in self.running.values() for topic, first in one.next.items()}
-        begun = self.reading
+        begun = {(topic, one.number) for one in self.running.values() for topic in one.begun}
         starts = {part: first for part, first in parts.items() if part not in begun}
         if not starts:
             return False
@@ -215,6 +218,7 @@ class Tasks:
         except TransientError as error:
             self.tell(ClientTrouble(job=self.job.config.name, text=f"partitions cannot be read yet: {error}"))
             return False
+        self.reading.update(starts)
         for topic, number in starts:
             self.running[number].begun.add(topic)
         return True
@@ -225,11 +229,6 @@ class Tasks:
     def readable(self) -> set[int]:
         """The tasks that may get records."""
         return {number for number, running in self.running.items() if running.has_begun and running.has_room}
-
-    @property
-    def reading(self) -> set[tuple[str, int]]:
-        """The partitions that are being read."""
-        return {(topic, one.number) for one in self.running.values() for topic in one.begun}
 
     @property
     def queued(self) -> int:
