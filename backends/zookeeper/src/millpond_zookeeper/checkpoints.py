@@ -54,15 +54,15 @@ class ZooKeeperCheckpoints(CheckpointManager):
 
     def read_last(self, task: str) -> Checkpoint | None:
         """Give the newest checkpoint."""
-        return self._of(task).read_last()
+        return self._of(task).history.read_last()
 
     def read(self, task: str, id: CheckpointId) -> Checkpoint:
         """Give the checkpoint *id*."""
-        return self._of(task).read(id)
+        return self._of(task).history.read(id)
 
     def ids(self, task: str) -> Sequence[CheckpointId]:
         """Give the ids of the listed checkpoints, newest first."""
-        return self._of(task).ids()
+        return self._of(task).history.ids()
 
     def write(self, claim: Claim, checkpoint: Checkpoint, *, after: CheckpointId | None) -> None:
         """Publish *checkpoint*: its record and the task's head in one multi-operation, on condition of the version."""
@@ -74,15 +74,15 @@ class ZooKeeperCheckpoints(CheckpointManager):
 
     def pin(self, task: str, id: CheckpointId, name: str) -> None:
         """Keep a copy of the record *id* under *name*."""
-        self._of(task).pin(id, name)
+        self._of(task).history.pin(id, name)
 
     def unpin(self, task: str, name: str) -> None:
         """Remove the pin *name*."""
-        self._of(task).unpin(name)
+        self._of(task).history.unpin(name)
 
     def pins(self, task: str) -> Mapping[str, CheckpointId]:
         """Give the pins: name to id."""
-        return self._of(task).pins()
+        return self._of(task).history.pins()
 
     def close(self) -> None:
         """End the session; idempotent."""

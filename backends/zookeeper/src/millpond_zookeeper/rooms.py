@@ -13,6 +13,7 @@ from millpond.errors import ConfigError, MillpondError
 from millpond.local import escape_name, job_folder, unescape_name
 from millpond_zookeeper.connection import Connection
 from millpond_zookeeper.failures import LostAnswerError
+from millpond_zookeeper.history import TaskHistory
 from millpond_zookeeper.layout import TaskPaths, job_path, tasks_path
 from millpond_zookeeper.ledger import TaskLedger
 from millpond_zookeeper.settings import ZooKeeperSettings
@@ -57,7 +58,7 @@ class JobRoom:
         """Give a task's ledger; ConfigError if its name is too long."""
         paths = TaskPaths.of(self.connection.settings.root, self.job, self.job_id, task)
         folder = f"{job_folder(self.job, self.job_id)}/tasks/{escape_name(task)}"
-        return TaskLedger(task, self.connection, paths, shelves(self.connection, paths.parts, folder))
+        return TaskLedger(TaskHistory(task, self.connection, paths, shelves(self.connection, paths.parts, folder)))
 
     def probe(self) -> None:
         """
