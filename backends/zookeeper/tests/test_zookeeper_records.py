@@ -21,6 +21,7 @@ from millpond.errors import ConfigError, FencedError, StateCorruptError, StateNo
 from millpond_zookeeper import ZooKeeperCheckpoints
 from millpond_zookeeper.connection import Connection
 from millpond_zookeeper.failures import LostAnswerError
+from millpond_zookeeper.shelf import Parts
 
 PROGRAM = Path(__file__).with_name("programs") / "leader_or_writer.py"
 Multi = Any
@@ -339,6 +340,39 @@ def test_what_a_failed_write_left_in_parts_goes_with_the_next_claim(root, manage
     manager.claim(TASK)
 
     assert [] == connection_of(other).children(parts, "look")
+
+
+def test_a_large_record_that_is_removed_while_it_is_read_is_absent(monkeypatch, manager, other):
+    """Whoever reads parts as they are removed is told that there is no such checkpoint, and of no damage."""
+    claim = manager.claim(TASK)
+    manager.write(claim, checkpoint(1, markers={"main": {"s": "x" * 1_500_000}}), after=None)
+    manager.write(claim, checkpoint(2), after=CheckpointId(1, 0))
+    read = Parts.read
+
+    def overtaken(self: Parts, name: str, size: int) -> bytes | None:
+        manager.delete(claim, ids_of(1))
+        return read(self, name, size)
+
+    monkeypatch.setattr(Parts, "read", overtaken)
+    with pytest.raises(StateNotFoundError):
+        other.read(TASK, CheckpointId(1, 0))
+
+
+def test_any_number_of_records_is_removed(monkeypatch, manager, other):
+    """More than one request holds are removed by several, the newest among them, and writing goes on."""
+    monkeypatch.setattr("millpond_zookeeper.ledger._REMOVALS_AT_ONCE", 3)
+    claim, last = manager.claim(TASK), None
+    for number in range(1, 12):
+        manager.write(claim, checkpoint(number), after=last)
+        last = CheckpointId(number, 0)
+
+    manager.delete(claim, ids_of(*range(1, 12, 2)))
+    assert ids_of(*range(10, 1, -2)) == other.ids(TASK)
+    assert CheckpointId(10, 0) == other.read_last(TASK).id
+    manager.delete(claim, ids_of(*range(1, 12)))
+    assert other.read_last(TASK) is None
+    manager.write(claim, checkpoint(12), after=last)
+    assert ids_of(12) == other.ids(TASK)
 
 
 def test_a_limit_above_the_servers_is_found_when_the_job_is_prepared(hosts, root):
