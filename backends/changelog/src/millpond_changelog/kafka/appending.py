@@ -238,6 +238,7 @@ class KafkaAppend(Append):
             except BufferError:
                 return done
             except KafkaException as error:
+                producer.poll(0)  # what ended it is told on the side
                 key, value = piece[done]
                 raise self._refused(error.args[0], topic, len(key) + len(value or b"")) from error
             producer.poll(0)
