@@ -10,6 +10,7 @@ import pytest
 from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from millpond.coordinator import events
 from millpond.coordinator.alignment import BarrierAligner
@@ -688,7 +689,12 @@ def member() -> MemberProtocol:
 
 def restore(number: int, epoch: int = 1, checkpoint: JobCheckpointId | None = None) -> Restore:
     return Restore(
-        epoch=epoch, transaction=TransactionId(epoch, number), checkpoint=checkpoint, state=None, retained=()
+        epoch=epoch,
+        incarnation="a#1",
+        transaction=TransactionId(epoch, number),
+        checkpoint=checkpoint,
+        state=None,
+        retained=(),
     )
 
 
@@ -722,6 +728,19 @@ def test_nothing_begins_that_is_over() -> None:
     assert told == (Commit(JobCheckpointId(1, 5), ()),)
     assert protocol.order(Completed(epoch=1, attempt=JobCheckpointId(1, 5), retained=())) == ()
     assert not protocol.begin_saving(JobCheckpointId(1, 5))
+
+
+def test_what_is_meant_for_an_earlier_start_is_not_obeyed() -> None:
+    """Orders that were long on their way make no later start of a member take part in what runs already."""
+    later = MemberProtocol("a", "a#2", PAIR["a"])
+    assert later.order(restore(1)) == ()
+    assert later.order(Start(epoch=1, transaction=TransactionId(1, 1))) == ()
+    assert later.order(begin(1)) == ()
+    assert later.running is None
+    rig = Rig()
+    rig.join_all()
+    meant = {d.member: d.order.incarnation for d in rig.out if isinstance(d, Send) and isinstance(d.order, Restore)}
+    assert meant == {"a": "a#1", "b": "b#1"}
 
 
 def test_a_save_that_ends_after_a_restore_is_not_reported() -> None:
@@ -856,6 +875,16 @@ def _handlers() -> dict[type, Callable[..., None]]:
     return dict(machine._HANDLERS)
 
 
+def _any_start(machine: Any) -> None:
+    """A member obeys what was meant for an earlier start of it."""
+    original = MemberProtocol.order
+
+    def order(self: Any, order: Any) -> Any:
+        return original(self, replace(order, incarnation=self.incarnation) if isinstance(order, Restore) else order)
+
+    machine.setattr(MemberProtocol, "order", order)
+
+
 def _fewer_members(machine: Any) -> None:
     """A job checkpoint is whole although one member is missing."""
     original = CoordinatorMachine._saved
@@ -876,6 +905,7 @@ def _fewer_members(machine: Any) -> None:
         (_hold_nothing, Trouble()),
         (_any_answer, Trouble()),
         (_fewer_members, Trouble()),
+        (_any_start, Trouble(doubling=0.5, stall=0.1, delay_s=0.1, task_life_s=20.0, coordinator_life_s=1e3)),
     ],
     ids=lambda said: said.__name__.strip("_") if callable(said) else "",
 )

@@ -354,6 +354,20 @@ def test_an_abandoned_attempt_frees_a_two_phase_member(rigs: Callable[..., Rig])
     assert a.member.may_process  # type: ignore[union-attr]
 
 
+def go_back(
+    member: Member, transaction: TransactionId, id: JobCheckpointId | None = None, state: State | None = None
+) -> Restore:
+    """Give the order that takes *member* to *id*."""
+    return Restore(
+        epoch=1,
+        incarnation=member.incarnation,
+        transaction=transaction,
+        checkpoint=id,
+        state=state,
+        retained=(),
+    )
+
+
 class Slow(NothingKept):
     """A state whose save ends when the test says so."""
 
@@ -414,7 +428,14 @@ def test_outputs_of_a_two_phase_sink_come_exactly_once(tmp_path: Path) -> None:
 
         transaction = TransactionId(1, number)
         orders: list[Order] = [
-            Restore(epoch=1, transaction=transaction, checkpoint=id, state=saved, retained=()),
+            Restore(
+                epoch=1,
+                incarnation=member.incarnation,
+                transaction=transaction,
+                checkpoint=id,
+                state=saved,
+                retained=(),
+            ),
             Start(epoch=1, transaction=transaction),
         ]
         for order in orders:
@@ -675,7 +696,17 @@ def test_state_that_no_message_can_carry_is_declined() -> None:
             send(report)
 
         member._end.send = through_json  # type: ignore[method-assign]
-        end.send("a", Restore(epoch=1, transaction=transaction, checkpoint=None, state=None, retained=()))
+        end.send(
+            "a",
+            Restore(
+                epoch=1,
+                incarnation=member.incarnation,
+                transaction=transaction,
+                checkpoint=None,
+                state=None,
+                retained=(),
+            ),
+        )
         member.poll()
         end.send("a", Start(epoch=1, transaction=transaction))
         member.poll()
@@ -750,7 +781,17 @@ def test_a_restore_that_was_superseded_is_skipped(tmp_path: Path) -> None:
     with by_hand("a", worker.keeper, worker) as (end, got, member):
         for number in (1, 2):
             transaction = TransactionId(1, number)
-            end.send("a", Restore(epoch=1, transaction=transaction, checkpoint=None, state=None, retained=()))
+            end.send(
+                "a",
+                Restore(
+                    epoch=1,
+                    incarnation=member.incarnation,
+                    transaction=transaction,
+                    checkpoint=None,
+                    state=None,
+                    retained=(),
+                ),
+            )
         member.poll()
         assert worker.story == ["restored None"]
         assert [r.transaction for r in got if isinstance(r, Restored)] == [TransactionId(1, 2)]
@@ -763,7 +804,17 @@ def test_marks_of_the_aligner_are_saves_and_refusals() -> None:
     with by_hand("a", worker.keeper, worker) as (end, got, member):
         transaction = TransactionId(1, 1)
         assert not member.take(Aligned(JobCheckpointId(1, 1), 0.1, 0, 0))  # nothing runs yet
-        end.send("a", Restore(epoch=1, transaction=transaction, checkpoint=None, state=None, retained=()))
+        end.send(
+            "a",
+            Restore(
+                epoch=1,
+                incarnation=member.incarnation,
+                transaction=transaction,
+                checkpoint=None,
+                state=None,
+                retained=(),
+            ),
+        )
         member.poll()
         end.send("a", Start(epoch=1, transaction=transaction))
         member.poll()

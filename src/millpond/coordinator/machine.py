@@ -440,6 +440,7 @@ class CoordinatorMachine:
             member,
             Restore(
                 epoch=self._epoch,
+                incarnation=self._roster.incarnation(member),
                 transaction=restoring.transaction,
                 checkpoint=None if checkpoint is None else checkpoint.id,
                 state=state,

@@ -29,12 +29,15 @@ class Restore(_Order, frozen=True, kw_only=True, tag=True):
     Go back to a job checkpoint, and wait for ``Start``.
 
     Attributes:
+        incarnation: The start of the member that is meant. One that was long on its way may reach a later start, which
+            would otherwise take part in what runs already, with the state of before.
         transaction: Names this restore; an answer to another one counts for nothing.
         checkpoint: The job checkpoint; None: the state before the first one.
         state: This member's part of it; None with *checkpoint* None.
         retained: All job checkpoints that must stay restorable.
     """
 
+    incarnation: str
     transaction: TransactionId
     checkpoint: JobCheckpointId | None
     state: State | None

@@ -149,8 +149,8 @@ class MemberProtocol:
 
     def order(self, order: Order) -> Sequence[Step]:
         """Take an *order*; give what to do, in order."""
-        if isinstance(order, Refused) and order.incarnation != self.incarnation:
-            return self._ignore()  # another start is meant
+        if isinstance(order, Refused | Restore) and order.incarnation != self.incarnation:
+            return self._ignore()  # another start of this member is meant
         if order.epoch < self.epoch:
             return self._ignore()
         self.epoch = order.epoch

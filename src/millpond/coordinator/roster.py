@@ -39,6 +39,10 @@ class Roster:
         """Whether everybody is here."""
         return len(self._present) == len(self.members)
 
+    def incarnation(self, member: str) -> str:
+        """Give which start of *member*, who is here, counts."""
+        return self._present[member].incarnation
+
     def hear(self, member: str, incarnation: str, now: float) -> bool:
         """Note that this start of *member* was heard *now*; False: it is not the one that counts."""
         presence = self._present.get(member)
