@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -892,14 +893,19 @@ def test_the_record_can_be_looked_at_beside_the_running_job(rigs: Callable[..., 
 # --- the example
 
 
+KILLS = os.environ.get("MILLPOND_WORDCOUNT_KILLS", "4")
+"""How often a process of the word count is killed; 200 at night."""
+
+
+@pytest.mark.timeout(120 + 15 * int(KILLS))
 def test_words_are_counted_exactly_though_processes_are_killed() -> None:
     """The three-stage word count of ``examples/wordcount``, killed here and there: exact, and never back."""
     run = Path(__file__).parents[1] / "examples" / "wordcount" / "run.py"
     done = subprocess.run(
-        [sys.executable, str(run), "--kills", "4", "--seed", "3", "--interval", "0.2"],
+        [sys.executable, str(run), "--kills", KILLS, "--seed", "3", "--interval", "0.2"],
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=110 + 15 * int(KILLS),
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
