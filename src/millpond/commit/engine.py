@@ -167,7 +167,7 @@ class CommitEngine:
         return attempt is not None and self._task.now() - attempt.started < self._policy.timeout_s
 
     def _wanted_in_flight(self) -> Attempt | None:
-        """Give the commit in flight; one that has failed and is being undone holds up the commit lane, and nothing else."""
+        """Give the commit in flight; one that has failed, and is being undone, holds up the commit lane alone."""
         attempt = self._in_flight
         return None if attempt is None or attempt.is_undone else attempt
 
