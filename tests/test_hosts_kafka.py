@@ -144,6 +144,7 @@ def test_a_spare_member_is_ready(cluster, place, protocol):
     assert expected(0, KEYS, 40) == state_of(second, place, names(1)).counts
 
 
+@pytest.mark.timeout(300)  # topics for two stores and the records are made
 def test_state_and_records_may_be_topics_too(cluster, place):
     """With checkpoint topic and changelog a task moves to a member with an empty disk, and every count is exact."""
     pytest.importorskip("millpond_changelog")
@@ -542,6 +543,7 @@ def test_a_topic_that_grew_is_refused_while_running_and_at_the_next_start(cluste
 # ------------------------------------------------------------------------------------------------------------- bad days
 
 
+@pytest.mark.timeout(300)  # a broker starts three times
 def test_a_broker_that_goes_and_comes_back_is_waited_for(own_kafka, place):
     """A job starts before its broker, lives through its restart, and counts exactly, without being started again."""
     broker = own_kafka()
