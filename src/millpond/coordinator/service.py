@@ -18,6 +18,7 @@ from millpond.coordinator import events, lines
 from millpond.coordinator import record as record_format
 from millpond.coordinator.ends import CoordinatorEnd
 from millpond.coordinator.machine import CoordinatorMachine
+from millpond.coordinator.messages import Report
 from millpond.coordinator.metadata import CoordinatorMetadata, Leadership
 from millpond.coordinator.reign import Closing, CoordinatorStatus, Fact, Forget, Reign, Request
 from millpond.coordinator.settings import CoordinatorSettings
@@ -26,6 +27,7 @@ from millpond.errors import ConfigError, FencedError, StoreClosedError, Transien
 from millpond.events import Event, Listeners
 
 _STANDS_S = 5.0
+_MOST_WAITING = 200_000
 
 
 class Coordinator:
@@ -121,11 +123,16 @@ class Coordinator:
         reign = Reign(machine, leadership, self._metadata, end, self._facts, self._listener, self._clock, version)
         self._reign = reign
         try:
-            end.open(self._facts.put)
+            end.open(self._take)
             reign.decide(self._closed)
         finally:
             end.close()
             reign.end()
+
+    def _take(self, report: Report) -> None:
+        """Take a report off the transport; what comes much faster than it is decided on is lost, as it may be."""
+        if self._facts.qsize() < _MOST_WAITING:
+            self._facts.put(report)
 
     def request(self, name: str = "") -> None:
         """

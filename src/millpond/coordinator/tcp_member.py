@@ -132,6 +132,8 @@ class TcpLink:
                 log.debug("no coordinator at %s: %r", address, error)
             except FormatError as error:
                 self._tell_once(f"the coordinator at {address} cannot be spoken to: {error}")
+            except Exception:  # whatever it is, the members are lost unless somebody goes on connecting
+                log.exception("the connection to the coordinator at %s has failed", address)
             finally:
                 self._break()
             self._ended.wait(self._retry_s)

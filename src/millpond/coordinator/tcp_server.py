@@ -136,7 +136,12 @@ class TcpCoordinatorEnd(CoordinatorEnd):
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         try:
             server = await asyncio.start_server(
-                self._talk, self.address.host, self.address.port, ssl=self._trust.tls, backlog=512
+                self._talk,
+                self.address.host,
+                self.address.port,
+                ssl=self._trust.tls,
+                ssl_handshake_timeout=self._greeting_timeout_s if self._trust.tls is not None else None,
+                backlog=512,
             )
         except OSError as error:
             ready.set_exception(_cannot_listen(self.address, error))

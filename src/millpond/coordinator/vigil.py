@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -23,6 +24,15 @@ from millpond.local import explained, make_folders
 from millpond.records import RecordFolder
 
 _LOOK_S = 0.05
+
+
+class WakefulClock(SystemClock):
+    """The machine's clock, whose monotonic seconds go on while the machine sleeps, where the system can tell."""
+
+    def monotonic(self) -> float:
+        """Give seconds from an arbitrary start, those of a suspension included."""
+        boot = getattr(time, "CLOCK_BOOTTIME", None)
+        return time.monotonic() if boot is None else time.clock_gettime(boot)
 
 
 class Hold(ABC):
@@ -173,7 +183,7 @@ class LeaseVigil(Vigil):
 
     folder: RecordFolder
     lease_s: float
-    clock: Clock = field(factory=SystemClock)
+    clock: Clock = field(factory=WakefulClock)
 
     def __attrs_post_init__(self) -> None:
         """Refuse a lease that cannot be renewed in time."""
