@@ -35,11 +35,8 @@ def leftovers(config: JobConfig) -> list[str]:
     with JobReader(config) as reader:
         retained = _retained(reader)
         found = [*_on_the_disk(config.state_dir), *_among_records(config)]
-        found += [
-            f"{task}: {len(kept)} checkpoints"
-            for task, kept in retained.items()
-            if len(kept) > config.checkpoint.retain
-        ]
+        most = config.checkpoint.retain + reader.manager.capabilities.tidy_every - 1
+        found += [f"{task}: {len(kept)} checkpoints" for task, kept in retained.items() if len(kept) > most]
         for backend in config.backends.values():
             found += [each.name for each in _admin(reader, backend).garbage(retained, _AT_ONCE)]
             found += _in_backend(reader, backend, retained)
