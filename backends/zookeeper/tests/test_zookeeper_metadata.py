@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from zookeeper_managers import SESSION, connection_of, expire, metadata_at
+from kazoo.security import READ_ACL_UNSAFE
+from zookeeper_managers import LONG_SESSION, SESSION, connection_of, expire, metadata_at
 
 from millpond.blob.folder import BlobFolder
 from millpond.blob.memory import MemoryBlobStore
@@ -121,7 +122,7 @@ def test_large_records_may_lie_elsewhere(hosts, root):
     """With an object store beside it, ZooKeeper holds a handle; a lost object is an error that names the node."""
     store = MemoryBlobStore()
     folder = BlobFolder(store, "coordinator/")
-    settings = ZooKeeperSettings(hosts=hosts, root=root, session_timeout=SESSION)
+    settings = ZooKeeperSettings(hosts=hosts, root=root, session_timeout=LONG_SESSION)
     with ZooKeeperMetadata(settings, "flights", elsewhere=folder) as metadata:
         leadership = metadata.lead("a", 30)
         version = metadata.write(leadership, b"x" * 2_000_000, None)
@@ -234,7 +235,7 @@ def lose(monkeypatch: pytest.MonkeyPatch, when: str, then: Callable[[], None] = 
 
 def test_a_leader_that_resigns_is_followed_at_once(make):
     """A standby that waits takes over long before a session could end; the earlier leader is refused."""
-    metadata, standby = make(session_timeout=timedelta(seconds=30)), make(session_timeout=timedelta(seconds=30))
+    metadata, standby = make(), make()
     first = metadata.lead("a", 30)
     version = metadata.write(first, b"one", None)
     with ThreadPoolExecutor(1) as pool:
@@ -257,7 +258,7 @@ def test_a_leader_that_resigns_is_followed_at_once(make):
 
 def test_a_leader_that_closes_is_followed_at_once(make):
     """Closing resigns; the standby leads by then."""
-    metadata, standby = make(session_timeout=timedelta(seconds=30)), make()
+    metadata, standby = make(), make()
     leadership = metadata.lead("a", 30)
     metadata.close()
     metadata.close()
@@ -269,13 +270,29 @@ def test_a_leader_that_closes_is_followed_at_once(make):
         metadata.read()
 
 
+def test_a_leadership_that_may_not_be_given_back_ends_with_its_session(make, root):
+    """Where the ACL has been changed meanwhile, resigning ends, nothing goes on trying, and closing makes room."""
+    metadata, standby = make(), make()
+    leadership = metadata.lead("a", 30)
+    connection_of(standby).change(lambda client: client.set_acls_async(nodes(root), READ_ACL_UNSAFE), "lock")
+
+    leadership.resign()
+
+    assert not leadership.is_running()
+    with pytest.raises(TransientError, match="leads still"):
+        standby.lead("b", 0.5)
+    metadata.close()
+    assert connection_of(standby).children(nodes(root), "look") == ["epoch", "record"]
+
+
 def test_a_leader_that_lives_is_not_overthrown(make):
     """A candidate gives up when its time is over, and says who leads."""
-    metadata, standby = make(), make()
+    session = timedelta(seconds=6)
+    metadata, standby = make(session_timeout=session), make(session_timeout=session)
     leadership = metadata.lead("a", 30)
 
     with pytest.raises(TransientError, match=r"'a' \(epoch 1\) leads still"):
-        standby.lead("b", SESSION_S * 1.5)
+        standby.lead("b", 7.0)
 
     leadership.check()
     metadata.write(leadership, b"one", None)
@@ -358,7 +375,7 @@ def test_the_place_refuses_a_leader_that_does_not_know_yet(hosts, make, monkeypa
 def test_a_leader_without_a_server_stops_before_its_session_can_end(own_ensemble, root):
     """With its only server stopped, a leader is over by its own clock, in less than the session's time-out."""
     ensemble = own_ensemble()
-    with metadata_at(ensemble.hosts, root) as metadata:
+    with metadata_at(ensemble.hosts, root, session_timeout=SESSION) as metadata:
         leadership = metadata.lead("a", 30)
         leadership.check()
         ensemble.servers[0].signal(signal.SIGSTOP)
@@ -370,7 +387,7 @@ def test_a_leader_without_a_server_stops_before_its_session_can_end(own_ensemble
                     pause.wait(0.01)
         finally:
             ensemble.servers[0].signal(signal.SIGCONT)
-        assert time.monotonic() - begun < SESSION_S * 0.6
+        assert time.monotonic() - begun < SESSION_S
         again = metadata.lead("a", 60)
         assert 2 == again.epoch
 
@@ -415,7 +432,7 @@ def test_a_killed_leader_is_followed_within_a_time_out(make, leading_child, reco
 
     record_property("takeover_s", round(took, 2))
     assert 2 == leadership.epoch
-    assert took < SESSION_S + 1.5
+    assert took < SESSION_S + 3
     standby.write(leadership, b"standby", standby.read().version)
 
 

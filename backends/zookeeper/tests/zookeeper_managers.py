@@ -17,6 +17,8 @@ from millpond_zookeeper.connection import Connection
 INPUT = SystemStreamPartition("kafka", "flights.in", 0)
 TASK = "Partition 0"
 SESSION = timedelta(seconds=4)
+"""Short, for tests that wait for its end; a leader on a busy machine may lose it."""
+LONG_SESSION = timedelta(seconds=30)
 
 
 def job_context(job: str = "flights", job_id: str = "1") -> JobContext:
@@ -31,7 +33,7 @@ def manager_at(hosts: str, root: str, **settings: Any) -> ZooKeeperCheckpoints:
 
 
 def metadata_at(hosts: str, root: str, **settings: Any) -> ZooKeeperMetadata:
-    given = {"session_timeout": SESSION, "timeout": timedelta(seconds=20), **settings}
+    given = {"session_timeout": LONG_SESSION, "timeout": timedelta(seconds=20), **settings}
     return ZooKeeperMetadata(ZooKeeperSettings(hosts=hosts, root=root, **given), "flights")
 
 

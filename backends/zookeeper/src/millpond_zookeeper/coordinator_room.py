@@ -33,6 +33,7 @@ from millpond_zookeeper.settings import ZooKeeperSettings
 from millpond_zookeeper.shelf import Outside, Parts, Shelves
 
 _ATTEMPTS = 64
+_LONGEST_END_S = 5.0
 
 
 @define(eq=False)
@@ -78,7 +79,7 @@ class CoordinatorRoom:
     def lead(self, candidate: str, until: float) -> SessionLeadership:
         """Wait until *candidate* leads, to the moment *until* at most."""
         leadership = self.election.stand(candidate, until)
-        self._leaderships = [each for each in self._leaderships if not each.is_lost()] + [leadership]
+        self._leaderships = [each for each in self._leaderships if each.is_running()] + [leadership]
         if self._closed:
             leadership.resign()
             self._refuse_closed()
@@ -107,6 +108,8 @@ class CoordinatorRoom:
         for leadership in self._leaderships:
             leadership.lose("its connection was closed")
         self.connection.close()
+        for leadership in self._leaderships:
+            leadership.join(_LONGEST_END_S)
 
     # The record
 

@@ -14,7 +14,7 @@ from kazoo.client import KazooClient, TransactionRequest
 from kazoo.exceptions import BadVersionError, NoNodeError
 
 from millpond.coordinator.metadata import Leadership
-from millpond.errors import FencedError, FormatError, MillpondError, StateCorruptError, StoreClosedError
+from millpond.errors import FencedError, FormatError, MillpondError, StateCorruptError, StoreClosedError, TransientError
 from millpond_zookeeper.connection import Connection
 from millpond_zookeeper.coordinator_nodes import CoordinatorPaths, decode_leader
 from millpond_zookeeper.lease import beat_interval_s, lease_end, now_s
@@ -78,6 +78,14 @@ class SessionLeadership(Leadership):
         if current_thread() is not self._thread:
             self._thread.join(self._connection.negotiated_s / 2)
 
+    def is_running(self) -> bool:
+        """Whether its thread has something to do still: to renew it, or to give it back."""
+        return self._thread.is_alive()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the end of the thread of a leadership that is lost and whose connection is closed."""
+        self._thread.join(timeout_s)
+
     def condition(self, request: TransactionRequest) -> None:
         """Let a multi-operation fail unless this leadership still holds."""
         request.check(self._paths.epoch, self.version)
@@ -127,9 +135,13 @@ class SessionLeadership(Leadership):
                 return
             except StoreClosedError:
                 return  # The session ends with the connection, and the node with the session.
-            except MillpondError as error:
+            except TransientError as error:
                 log.warning("the leadership of %r was not given back yet: %s", self.candidate, error)
                 continue
+            except MillpondError as error:
+                log.warning(
+                    "the leadership of %r cannot be given back, and ends with its session: %s", self.candidate, error
+                )
             return
 
     def _remove(self, request: TransactionRequest) -> None:

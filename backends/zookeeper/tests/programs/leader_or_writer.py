@@ -8,7 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from zookeeper_managers import TASK, checkpoint, manager_at, metadata_at
+from zookeeper_managers import SESSION, TASK, checkpoint, manager_at, metadata_at
 
 from millpond.errors import FencedError, TransientError
 
@@ -20,7 +20,7 @@ def say(*words: object) -> None:
 
 def lead(hosts: str, root: str) -> None:
     """Lead, then answer each line of the input with what `check` and a write say."""
-    with metadata_at(hosts, root) as metadata:
+    with metadata_at(hosts, root, session_timeout=SESSION) as metadata:
         leadership = metadata.lead("child", 60)
         last = metadata.read()
         version = metadata.write(leadership, b"child", None if last is None else last.version)
