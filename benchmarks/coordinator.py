@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import jobs
@@ -122,6 +123,11 @@ def poll_until(counters: Sequence[Counter], done: Callable[[], bool]) -> None:
         time.sleep(0.0005)
 
 
+def all_have_heard(counters: Sequence[Counter], before: int) -> bool:
+    """Say whether everybody was told of one job checkpoint more than *before*."""
+    return all(counter.completed_count > before for counter in counters)
+
+
 def measure_checkpoints(root: Path, tasks: int, repetitions: int) -> list[Row]:
     """Compare a job checkpoint with the commits that its tasks would make by themselves, one after another."""
     ours, own, cpu = list[float](), list[float](), list[float]()
@@ -131,7 +137,7 @@ def measure_checkpoints(root: Path, tasks: int, repetitions: int) -> list[Row]:
                 counter.work(2 * number)
             before, heard = coordinator.status.busy_s, counters[0].completed_count
             coordinator.request()
-            poll_until(counters, lambda heard=heard: all(c.completed_count > heard for c in counters))
+            poll_until(counters, partial(all_have_heard, counters, heard))
             cpu.append((coordinator.status.busy_s - before) / tasks * 1e6)
             ours.append(took[-1])
             for counter in counters:

@@ -136,6 +136,7 @@ class Outlet:
     def __init__(self, sender: str, transaction: TransactionId, paths: Iterable[tuple[str, str]]) -> None:
         """Connect to all *paths*, pairs of a task and its socket; BrokenChannelError if one is not there."""
         self._connections: dict[str, socket.socket] = {}
+        receiver = ""
         try:
             for receiver, path in paths:
                 self._connections[receiver] = connection = socket.socket(socket.AF_UNIX)
