@@ -25,7 +25,7 @@ QUICK = {
     "commits": ["--gigabytes", "0.5", "--repetitions", "3", "--stores", "200"],
     "objects": ["--gigabytes", "0.2", "--repetitions", "3"],
     "object_sizes": ["--keys", "100000", "--commits", "24", "--repetitions", "1"],
-    "coordinator": ["--tasks", "100", "--repetitions", "3"],
+    "coordinator": ["--tasks", "300", "--repetitions", "2"],
     "hosts_kafka": ["--records", "60000", "--gigabytes", "0.2", "--repetitions", "3"],
 }
 """The programs in their order, with what makes each quick."""
