@@ -65,7 +65,7 @@ def states_in(blobs: BlobStore, scratch: Scratch, also: tuple[BlobStore, ...] = 
 def test_heron_reads_what_we_store(state: bytes | None, checkpoint: str, component: str, index: int):
     """Heron's own parser finds the id and the state in a sealed file, and so do we."""
     place = StateKey(NAME, checkpoint, component, index)
-    data = seal(place, state)
+    data, _ = seal(place, state)
     read = message("InstanceStateCheckpoint").FromString(data)
 
     assert read.checkpoint_id == checkpoint
@@ -90,7 +90,7 @@ def test_we_read_what_heron_stores_where_it_has_stored(state: bytes | None, chec
 def test_every_flipped_bit_is_found(state: bytes | None, at: int, bit: int, legacy: bool):
     """A sealed file with any one bit changed is damaged, also where files without a seal are accepted."""
     place = StateKey(NAME, "7-1", "c", 0)
-    data = bytearray(seal(place, state))
+    data = bytearray(seal(place, state)[0])
     at %= len(data)
     data[at] ^= 1 << bit
     if legacy and at < len(LEAD):
@@ -103,7 +103,7 @@ def test_every_flipped_bit_is_found(state: bytes | None, at: int, bit: int, lega
 def test_every_cut_is_found(state: bytes | None, cut: int):
     """A sealed file that is cut anywhere is damaged; Heron takes one that is cut behind its id for "no state"."""
     place = StateKey(NAME, "7-1", "c", 0)
-    data = seal(place, state)
+    data, _ = seal(place, state)
     for legacy in (False, len(data) - cut % len(data) >= len(LEAD)):
         with pytest.raises(StateCorruptError):
             unseal(data[: len(data) - cut % len(data) - 1], place, "", unsealed_too=legacy and cut < len(data) - 6)
@@ -114,7 +114,7 @@ def test_every_cut_is_found(state: bytes | None, cut: int):
 )
 def test_a_file_in_another_ones_place_is_found(other: StateKey):
     """A sealed file is refused under another checkpoint, another component and another index."""
-    data = seal(StateKey(NAME, "7-1", "c", 0), b"state")
+    data, _ = seal(StateKey(NAME, "7-1", "c", 0), b"state")
 
     with pytest.raises(StateCorruptError):
         unseal(data, other, "", unsealed_too=False)

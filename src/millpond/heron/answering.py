@@ -59,6 +59,11 @@ class AnswerQueue:
         """Tell whether something is not answered, or not sent."""
         return bool(self.slots) or self._sending is not None
 
+    @property
+    def has_output(self) -> bool:
+        """Tell whether something waits to be handed to the transport."""
+        return bool(self._out)
+
     # Requests come
 
     def at_once(self, packet: bytes) -> None:
@@ -70,8 +75,9 @@ class AnswerQueue:
 
     def work(self, work: Work, held: int, size: int) -> None:
         """Do *work* for a request of *size* bytes that was read with *held* bytes of the budget."""
-        if not self.is_busy and self._server.can_do_at_once(work):
-            self._server.budget.give_back(held)
+        if not self.slots and self._sending is None and self._server.can_do_at_once(work):
+            if held:
+                self._server.budget.give_back(held)
             self._do_at_once(work)
             return
         busy = self.is_busy
@@ -193,7 +199,7 @@ class AnswerQueue:
         if self._out and not self._connection.closed:
             packets, self._out, self._out_size = self._out, [], 0
             self._connection.transport.write(packets[0] if len(packets) == 1 else b"".join(packets))
-        if self._connection.write_paused_since is None:
+        if self._owed and self._connection.write_paused_since is None:
             owed, self._owed = self._owed, 0
             self._server.budget.give_back(owed)
 

@@ -9,7 +9,7 @@ from attrs import frozen
 
 from millpond.heron import messages
 from millpond.heron.fetched import Fetched
-from millpond.heron.fields import bytes_field, bytes_head
+from millpond.heron.fields import bytes_field, bytes_head, varint
 from millpond.heron.framing import encode, encode_head
 from millpond.heron.messages import NOTOK, OK, full_name, message
 
@@ -78,8 +78,9 @@ def saved(reqid: bytes, instance: Any, checkpoint: str, refusal: str = "") -> by
     """Answer a save; a successful one is written by hand, since it is what a server does most."""
     if refusal:
         body: bytes = _about_state("SaveInstanceStateResponse", instance, checkpoint, refusal).SerializeToString()
-    else:
-        body = _OK_STATUS + bytes_field(2, instance.SerializeToString()) + bytes_field(3, checkpoint.encode())
+        return encode(_SAVED, reqid, body)
+    about, id = instance.SerializeToString(), checkpoint.encode()
+    body = b"%b\x12%b%b\x1a%b%b" % (_OK_STATUS, varint(len(about)), about, varint(len(id)), id)
     return encode(_SAVED, reqid, body)
 
 

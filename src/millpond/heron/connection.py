@@ -99,7 +99,8 @@ class Connection(asyncio.BufferedProtocol):
         """Take what was read."""
         self.last = self.server.loop.time()
         self.reader.received(self.server.buffer[:size])
-        self.answers.write_out()
+        if self.answers.has_output:
+            self.server.write_soon(self)
 
     def eof_received(self) -> bool:
         """Answer what was asked before, if anything was; then close."""

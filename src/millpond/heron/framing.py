@@ -112,7 +112,8 @@ def parse_head(data: bytes | bytearray | memoryview, at: int = 0) -> Head | None
     if start + size > total:
         raise MalformedPacketError(f"a body of {size:,} bytes in a packet of {total:,}")
     name_end = at + 8 + name_size
-    return Head(bytes(data[at + 8 : name_end]), bytes(data[name_end : name_end + REQID_SIZE]), start, size, total)
+    name, reqid = data[at + 8 : name_end], data[name_end : name_end + REQID_SIZE]
+    return Head(bytes(name), bytes(reqid), start, size, total)
 
 
 def decode(data: bytes) -> tuple[str, bytes, bytes]:

@@ -15,7 +15,7 @@ from millpond.heron.answers import Answer, Refuse
 from millpond.heron.fetched import READ_SIZE
 from millpond.heron.messages import text
 from millpond.heron.names import StateKey
-from millpond.heron.plan import Registration, read_coordinator, read_stream_manager
+from millpond.heron.plan import Plan, Registration, read_coordinator, read_stream_manager
 from millpond.heron.registry import Client, Registry
 from millpond.heron.scratch import Spool
 from millpond.heron.settings import ServerSettings
@@ -65,6 +65,33 @@ class Answered:
 
 
 Outcome = Work | Answered | HangUp
+
+
+class _AskedSave(NamedTuple):
+    """What a save asks for."""
+
+    topology: str | None
+    checkpoint: str
+    component: str
+    place_index: int
+    instance: Any
+    reqid: bytes
+    peer: str
+    plan: Plan | None
+
+    @property
+    def key(self) -> StateKey:
+        """Where the state goes; ConfigError while nobody knows the topology."""
+        return StateKey(_known(self.topology), self.checkpoint, self.component, self.place_index)
+
+    @property
+    def order(self) -> Hashable:
+        """Works with this are done one after another."""
+        return self[:4]
+
+    def refuse(self, reason: str) -> bytes:
+        """Give the answer where it fails."""
+        return answers.saved(self.reqid, self.instance, self.checkpoint, reason)
 
 
 class Handler:
@@ -175,36 +202,68 @@ class Handler:
         self, client: Client, reqid: bytes, request: Any, store: Callable[[StateKey, Any], int | None], peer: str
     ) -> Work:
         """Give the work of a save: *store* puts the state under a key, and gives its size."""
-        instance, checkpoint = request.instance, text(request.checkpoint.checkpoint_id)
-        place = text(instance.info.component_name), instance.info.component_index
-        topology = self._registry.topology_of(client)
-        plan = None if topology is None else self._registry.plan_of(topology)
-        spill = self._spills.get(topology or "")
+        asked = self._asked(client, reqid, request, peer)
 
         def run() -> bytes:
-            begun = time.monotonic()
-            key = StateKey(_known(topology), checkpoint, *place)
-            size = store(key, plan) or 0
+            begun, key = time.monotonic(), asked.key
+            return self._saved(asked, key, store(key, asked.plan) or 0, begun)
+
+        return Work(SAVE, run, asked.refuse, asked.order)
+
+    def save_at_once(
+        self, client: Client, reqid: bytes, body: bytes, peer: str, is_busy: Callable[[Hashable], bool]
+    ) -> bytes | None:
+        """
+        Save on the loop, where the store never waits: give the answer, or None where it has to be a work after all.
+
+        Raises:
+            NotThatMessageError: *body* is no save.
+        """
+        request = messages.parse(SAVE, body)
+        checkpoint = request.checkpoint
+        asked = self._asked(client, reqid, request, peer)
+        if checkpoint.HasField("state_location") or is_busy(asked.order):
+            return None
+        state = checkpoint.state if checkpoint.HasField("state") else None
+        try:
+            begun, key = time.monotonic(), asked.key
+            self._states.save(key, state, asked.plan)
+            return self._saved(asked, key, len(state or b""), begun)
+        except Exception as error:  # noqa: BLE001 - as on another thread: whatever it is, the request is answered
+            return self._refused(client, SAVE, asked.refuse, error, peer)
+
+    def _asked(self, client: Client, reqid: bytes, request: Any, peer: str) -> _AskedSave:
+        instance, topology = request.instance, self._registry.topology_of(client)
+        info = instance.info
+        return _AskedSave(
+            topology,
+            text(request.checkpoint.checkpoint_id),
+            text(info.component_name),
+            info.component_index,
+            instance,
+            reqid,
+            peer,
+            None if topology is None else self._registry.plan_of(topology),
+        )
+
+    def _saved(self, asked: _AskedSave, key: StateKey, size: int, begun: float) -> bytes:
+        """Tell of a save that is durable, and give its answer."""
+        if self._unrestored:
             self._unrestored.discard(key.topology)
-            if spill is not None:
-                spill.done(place)
-            self._tell(
-                events.StateSaved(
-                    job=key.topology,
-                    peer=peer,
-                    checkpoint=checkpoint,
-                    component=place[0],
-                    index=place[1],
-                    size=size,
-                    duration_s=time.monotonic() - begun,
-                )
+        if self._spills and (spill := self._spills.get(key.topology)) is not None:
+            spill.done((asked.component, asked.place_index))
+        self._tell(
+            events.StateSaved(
+                job=key.topology,
+                peer=asked.peer,
+                checkpoint=asked.checkpoint,
+                component=asked.component,
+                index=asked.place_index,
+                size=size,
+                duration_s=time.monotonic() - begun,
             )
-            return answers.saved(reqid, instance, checkpoint)
-
-        def refuse(reason: str) -> bytes:
-            return answers.saved(reqid, instance, checkpoint, reason)
-
-        return Work(SAVE, run, refuse, (topology, checkpoint, *place))
+        )
+        return answers.saved(asked.reqid, asked.instance, asked.checkpoint)
 
     def refuse_save(self, reqid: bytes, request: Any, reason: str) -> bytes:
         """Answer a save that was not carried out."""
@@ -300,9 +359,12 @@ class Handler:
 
     def failed(self, client: Client, work: Work, error: BaseException, peer: str) -> bytes:
         """Make the answer of a work that failed, and tell of it; what nobody expected is not shown to the client."""
+        return self._refused(client, work.request, work.refuse, error, peer)
+
+    def _refused(self, client: Client, request: str, refuse: Refuse, error: BaseException, peer: str) -> bytes:
         topology = self._registry.topology_of(client) or events.NO_TOPOLOGY
-        self._tell(events.RequestFailed(job=topology, peer=peer, request=work.request, error=error))
-        return work.refuse(str(error) if isinstance(error, MillpondError) else f"failed: {type(error).__name__}")
+        self._tell(events.RequestFailed(job=topology, peer=peer, request=request, error=error))
+        return refuse(str(error) if isinstance(error, MillpondError) else f"failed: {type(error).__name__}")
 
 
 def _known(topology: str | None) -> str:

@@ -34,6 +34,8 @@ class Reader:
         self.packet_since: float | None = None
         self._connection, self._server = connection, connection.server
         self._settings = connection.server.settings
+        self._held_state = self._settings.held_state
+        self._limits = {name: self._largest(name) for name in REQUESTS}
         self._pending = bytearray()
         self._skip = 0
         self._inflow: Inflow | None = None
@@ -60,8 +62,11 @@ class Reader:
         if self._pending:
             self._pending += view
             self._use_pending()
-        else:
-            self._pending += view[self._take(view) :]
+            return
+        # Small packets are cut out of bytes in half the time that a view takes; a large one is not copied twice.
+        used = self._take(view if self._inflow is not None else bytes(view))
+        if used < len(view):
+            self._pending += view[used:]
 
     def go_on(self, paused_s: float) -> None:
         """Use up what was kept, after *paused_s* seconds that are not the client's fault."""
@@ -89,7 +94,7 @@ class Reader:
             used = self._take(view)
         del self._pending[:used]
 
-    def _take(self, view: memoryview) -> int:
+    def _take(self, view: bytes | memoryview) -> int:
         """Use up what can be used of *view*, and give how much that is."""
         at = 0
         try:
@@ -104,7 +109,7 @@ class Reader:
         self.packet_since = (self.packet_since or self._connection.last) if unfinished else None
         return at
 
-    def _take_one(self, view: memoryview, at: int) -> int:
+    def _take_one(self, view: bytes | memoryview, at: int) -> int:
         if self._skip:
             used = min(self._skip, len(view) - at)
             self._skip -= used
@@ -118,9 +123,9 @@ class Reader:
         if name is None:
             self._connection.drop(f"it sent a packet of the unknown type {head.name[:80]!r}")
             return 0
-        if head.total - 4 > self._largest(name):
+        if head.total - 4 > self._limits[name]:
             return self._refuse_large(name, head)
-        if name == SAVE and head.size > self._settings.held_state:
+        if head.size > self._held_state and name == SAVE:
             return self._begin_inflow(head)
         if len(view) - at < head.total:
             self._reserve(head.total)
@@ -134,13 +139,30 @@ class Reader:
 
     def _packet(self, name: str, head: Head, body: bytes) -> None:
         self.packet_since = None
+        if self._saved_at_once(name, head.reqid, body):
+            return
         outcome = self._server.handler.handle(self._connection, name, head.reqid, body, self._connection.peer)
         reserved, self._reserved = self._reserved, 0
         if isinstance(outcome, Work):
             self._connection.answers.work(outcome, reserved, len(body))
             return
-        self._server.budget.give_back(reserved)
+        if reserved:
+            self._server.budget.give_back(reserved)
         self._done_already(outcome)
+
+    def _saved_at_once(self, name: str, reqid: bytes, body: bytes) -> bool:
+        """Save right here where the store never waits and nothing of this client is at work; tell whether it is so."""
+        server, queue = self._server, self._connection.answers
+        if name != SAVE or not server.states.instant or queue.is_busy:
+            return False
+        packet = server.handler.save_at_once(self._connection, reqid, body, self._connection.peer, server.is_busy)
+        if packet is None:
+            return False
+        if self._reserved:
+            reserved, self._reserved = self._reserved, 0
+            server.budget.give_back(reserved)
+        queue.at_once(packet)
+        return True
 
     def _done_already(self, outcome: Outcome) -> None:
         if isinstance(outcome, HangUp):
@@ -163,7 +185,7 @@ class Reader:
 
     def _refuse_large(self, name: str, head: Head) -> int:
         """Let the rest of a packet that is too large pass by, and answer with the limit."""
-        reason = f"a packet of {head.total - 4:,} bytes is over the limit of {self._largest(name):,}"
+        reason = f"a packet of {head.total - 4:,} bytes is over the limit of {self._limits[name]:,}"
         if self._settings.strict or name == "GetInstanceStateRequest":
             self._connection.drop(reason)
             return 0
@@ -190,7 +212,7 @@ class Reader:
             self._end_inflow(inflow)
         return inflow.head.start
 
-    def _take_inflow(self, inflow: Inflow, view: memoryview, at: int) -> int:
+    def _take_inflow(self, inflow: Inflow, view: bytes | memoryview, at: int) -> int:
         used = min(inflow.left, len(view) - at)
         inflow.feed(bytes(view[at : at + used]))
         spooling = inflow.spooling

@@ -60,11 +60,12 @@ def tail(key: StateKey, hasher: Any) -> bytes:
     return id + _SEAL + bytes(hasher.digest())
 
 
-def seal(key: StateKey, state: bytes | None) -> bytes:
-    """Give the whole content of the file of a small state."""
-    head = lead(None if state is None else len(state))
-    content = b"%b%b%b" % (head, state or b"", bytes_field(_ID, key.checkpoint.encode()))
-    return b"%b%b%b" % (content, _SEAL, blake3(content + _place(key)).digest())
+def seal(key: StateKey, state: bytes | None) -> tuple[bytes, Seal]:
+    """Give the whole content of the file of a small state, and what is known of it then."""
+    size = None if state is None else len(state)
+    content = b"%b%b%b" % (lead(size), state or b"", bytes_field(_ID, key.checkpoint.encode()))
+    digest = blake3(content + _place(key)).digest()
+    return b"%b%b%b" % (content, _SEAL, digest), Seal(size, digest.hex())
 
 
 def peek(first: bytes, last: bytes) -> Seal | None:
@@ -81,7 +82,7 @@ def digest_in(stored_tail: bytes) -> str:
 
 
 def _place(key: StateKey) -> bytes:
-    return f"\0{key.component}\0{key.index}".encode()
+    return b"\0%b\0%d" % (key.component.encode(), key.index)
 
 
 class Unsealing:

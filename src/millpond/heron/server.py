@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
@@ -55,6 +55,7 @@ class HeronServer:
         self.small_buffer = self.buffer[: settings.read_size]
         self.port = 0
         self._empty = asyncio.Event()
+        self._to_write: list[Connection] = []
         self.loop: asyncio.AbstractEventLoop
         self._workers: Workers
         self._work: KeyedWork
@@ -127,6 +128,21 @@ class HeronServer:
         names = names_in(connection.transport.get_extra_info("peercert") or {})
         return "" if names & wanted else f"its certificate names {', '.join(sorted(names)) or 'nobody'}"
 
+    def write_soon(self, connection: Connection) -> None:
+        """
+        Let *connection* send what it has after all connections that are ready have been read.
+
+        A client that sleeps is woken once for several answers, which costs more than writing each of them.
+        """
+        if not self._to_write:
+            self.loop.call_soon(self._write_all)
+        self._to_write.append(connection)
+
+    def _write_all(self) -> None:
+        connections, self._to_write = self._to_write, []
+        for connection in connections:
+            connection.answers.write_out()
+
     def gone(self, connection: Connection) -> str:
         """Forget *connection*, and give the topology that it spoke for."""
         if connection not in self.connections:
@@ -145,6 +161,10 @@ class HeronServer:
     def can_do_at_once(self, work: Work) -> bool:
         """Tell whether *work* needs no other thread: the store never waits, and nothing else is at work on its key."""
         return self.states.instant and work.immediate and not self._work.is_busy(work.key)
+
+    def is_busy(self, key: Hashable) -> bool:
+        """Tell whether a work with *key* has its place."""
+        return self._work.is_busy(key)
 
     def do(
         self, connection: Connection, work: Work, finish: Callable[[Answer], None], spooling: Spooling | None = None

@@ -19,7 +19,7 @@ from millpond.heron.names import StateKey, checkpoint_prefix, name_of, own_prefi
 from millpond.heron.plan import Place, Plan
 from millpond.heron.retention import cleaned_by, outnumbered
 from millpond.heron.scratch import Scratch, Spool
-from millpond.heron.sealed import SEAL_SIZE, Seal, digest_in, peek, seal
+from millpond.heron.sealed import SEAL_SIZE, Seal, peek, seal
 
 _MOST_CLEANED = 4096
 _NOTE_LIMIT = 64 << 20
@@ -82,8 +82,7 @@ class StateStore:
 
     def save(self, key: StateKey, state: bytes | None, plan: Plan | None = None) -> Seal:
         """Store a state that is in memory; see :meth:`save_spooled`."""
-        data = seal(key, state)
-        found = Seal(None if state is None else len(state), digest_in(data))
+        data, found = seal(key, state)
         self._save(key, BytesBody(data), found, plan)
         return found
 
@@ -272,7 +271,8 @@ class StateStore:
                 known.popitem(last=False)
 
     def _is_cleaned(self, key: StateKey) -> bool:
-        return self.rules.refuse_cleaned and key.checkpoint in self._cleaned.get(key.topology, ())
+        cleaned = self._cleaned.get(key.topology)
+        return cleaned is not None and key.checkpoint in cleaned and self.rules.refuse_cleaned
 
     def _check_cleaned(self, key: StateKey) -> None:
         if self._is_cleaned(key):
