@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 from threading import Event, Lock
 
 from attrs import define, field
@@ -140,21 +139,18 @@ class Follower:
             self._view = view
 
     def _fold(self, view: TopicView, batch: Batch) -> None:
-        offsets = batch.offsets()
-        for index, (data, value) in enumerate(batch.changes()):
-            offset = offsets[index]
-            with _named(self.topic, offset):
+        offsets, index = batch.offsets(), 0
+        try:
+            for index, (data, value) in enumerate(batch.changes()):
                 key = view.key_of(data)
-            if value is None or key.kept is not None:
-                found = None if value is None else Found(key.type, offset, 0, b"")
-            else:
-                found = Found(key.type, offset, batch.millis(index), value, batch.headers(index), key.version)
-            view.fold(key, found, offset)
-
-
-@contextmanager
-def _named(topic: str, offset: int) -> Iterator[None]:
-    try:
-        yield
-    except (FormatError, StateCorruptError, ConfigError) as error:
-        raise type(error)(f"the record at offset {offset} of the checkpoint topic {topic!r}: {error}") from error
+                offset = offsets[index]
+                if value is None:
+                    view.fold(key, None, offset)
+                elif key.kept is not None:
+                    view.fold(key, Found(key.type, offset, 0, b""), offset)
+                else:
+                    said = batch.headers(index)
+                    view.fold(key, Found(key.type, offset, batch.millis(index), value, said, key.version), offset)
+        except (FormatError, StateCorruptError, ConfigError) as error:
+            where = f"at offset {offsets[index]} of the checkpoint topic {self.topic!r}" if offsets else "there"
+            raise type(error)(f"the record {where}: {error}") from error
