@@ -42,6 +42,7 @@ needs_data = pytest.mark.skipif(DATA is None, reason=MISSING)
 RESUMED = reports.Resumed("EWR", None, None)
 READ_100 = reports.Reads("EWR", 0, 99)
 TOLD_49 = reports.Durable("EWR", "10-0", 49)
+LEFT = reports.Left("EWR")
 DIES = None
 
 
@@ -66,6 +67,7 @@ def entered(*events):
         (RESUMED, READ_100, DIES, reports.Resumed("EWR", "10-0", 20)),
         (RESUMED, READ_100, TOLD_49, TOLD_49),
         (RESUMED, READ_100, TOLD_49, reports.Durable("EWR", "11-0", 49)),
+        (RESUMED, READ_100, TOLD_49, LEFT, reports.Resumed("EWR", "10-0", 49), reports.Reads("EWR", 50, 199)),
     ],
     ids=[
         "at the last acknowledged commit",
@@ -75,6 +77,7 @@ def entered(*events):
         "at a commit that nobody was told of",
         "the same acknowledgement twice",
         "a commit without new rows",
+        "closed and opened again within a life",
     ],
 )
 def test_ledger_takes_every_honest_course(events):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import logging
 import sys
 import threading
 import time
@@ -117,6 +118,7 @@ def main() -> None:
     parser.add_argument("rows", help="how many each task has to process: EWR=10,JFK=20,LGA=30")
     parser.add_argument("--rows-per-s", type=float, default=0.0, help="of all tasks together; 0: no limit")
     chosen = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     pace = Pace(chosen.rows_per_s)
     told = Told({task: int(count) for task, count in (part.split("=") for part in chosen.rows.split(","))})
 

@@ -14,7 +14,7 @@ from kills import Kill, Moment, Trigger
 from ledger import Ledger
 from reports import Committing, Durable, Reads, Refused, Report, Restored, Resumed
 
-SILENCE_S = 60.0
+SILENCE_S = 180.0
 
 
 class RunError(Exception):
