@@ -514,6 +514,34 @@ def test_retention_keeps_the_newest_and_every_savepoint() -> None:
     assert savepoint not in rig.machine.record.ids
 
 
+def test_a_savepoint_that_was_given_up_is_tried_again() -> None:
+    """Whoever asked for a savepoint gets one, after a pause, though a member declined the first attempt at it."""
+    rig = Rig(resend_s=2.0)
+    rig.run()
+    rig.do(rig.machine.request("before the move", rig.now))
+    first = rig.attempt
+    rig.say(Declined, "b", transaction=rig.machine.running, attempt=first, reason="the disk is full")
+    rig.tick(1.9)
+    assert rig.attempt == first  # not at once: what failed would fail again and again
+    rig.tick(0.2)
+    rig.save("a")
+    rig.save("b")
+    rig.write()
+    assert [c.name for c in rig.machine.record.checkpoints] == ["before the move"]
+
+
+def test_whom_the_job_waits_for_is_told_again_and_again() -> None:
+    """While members are missing the operator hears which, first after a while and then from time to time."""
+    rig = Rig(silence_s=10.0)
+    rig.say(Joined, "a", place=PAIR["a"])
+    rig.tick(5)
+    assert rig.told(events.MembersMissing) == []
+    for _ in range(10):
+        rig.say(Alive, "a")
+        rig.tick(5)
+    assert [e.members for e in rig.told(events.MembersMissing)] == [("b",), ("b",)]
+
+
 def test_a_restore_of_an_older_checkpoint_ends_the_newer_history() -> None:
     """What was skipped as damaged is not gone back to once there is a job checkpoint on the other history."""
     rig = Rig(record=recorded(3, 2, 1), epoch=2, retain=5)

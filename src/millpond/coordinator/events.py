@@ -47,6 +47,13 @@ class MemberLost(Event):
 
 
 @frozen(kw_only=True)
+class MembersMissing(Event):
+    """The whole job waits for *members*; told again while it does."""
+
+    members: tuple[str, ...]
+
+
+@frozen(kw_only=True)
 class MemberRefused(Event):
     """Somebody who does not belong to the job wanted to join."""
 

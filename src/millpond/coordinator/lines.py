@@ -8,7 +8,7 @@ from millpond.coordinator import events
 from millpond.coordinator.ids import JobCheckpointId
 from millpond.progress import LogListener
 from millpond.progress.lines import Line, line
-from millpond.progress.words import count_text, duration_text, error_text, size_text
+from millpond.progress.words import count_text, duration_text, error_text, listed, size_text
 
 __all__ = ["LogListener"]  # with it the lines below are known
 
@@ -40,6 +40,14 @@ def _(event: events.MemberJoined) -> Line:
 @line.register
 def _(event: events.MemberLost) -> Line:
     return Line(logging.WARNING, f"is lost: {event.reason}; nothing is checkpointed or restored before it is back")
+
+
+@line.register
+def _(event: events.MembersMissing) -> Line:
+    return Line(
+        logging.WARNING,
+        f"waiting for {count_text(len(event.members), 'member')} before all are restored: {listed(event.members)}",
+    )
 
 
 @line.register

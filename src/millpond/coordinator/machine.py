@@ -119,6 +119,9 @@ class CoordinatorMachine:
         self._reason = "the coordinator was elected"
         self._retry_at = now
         self._here_at = now
+        self._missing_at = now + settings.silence_s
+        self._asked_at = now  # what was asked for waits until then
+        self._now = now
         self._retry_s = settings.retry_s
         self._out: list[Decision] = []
 
@@ -126,6 +129,7 @@ class CoordinatorMachine:
 
     def report(self, report: Report, now: float) -> Sequence[Decision]:
         """Take a member's *report*."""
+        self._now = now
         if self.phase is Phase.STUCK:
             return ()
         if isinstance(report, Joined):
@@ -136,12 +140,14 @@ class CoordinatorMachine:
 
     def tick(self, now: float) -> Sequence[Decision]:
         """Look at the time: who is silent, what is due, what has to be asked again."""
+        self._now = now
         if self.phase is Phase.STUCK:
             return ()
         if now >= self._here_at:
             self._here_at = now + self._settings.silence_s / 3
             self._broadcast(Here(epoch=self._epoch))
         self._lose_silent(now)
+        self._tell_missing(now)
         if self._attempt is not None:
             self._mind_attempt(self._attempt, now)
         if self._restoring is not None:
@@ -256,6 +262,13 @@ class CoordinatorMachine:
         while (silent := self._roster.longest_silent(now)) is not None and silent[1] >= self._settings.silence_s:
             self._lose(silent[0], f"it was silent for {silent[1]:.1f} s")
 
+    def _tell_missing(self, now: float) -> None:
+        """Say from time to time for whom the whole job waits."""
+        if self.phase is not Phase.GATHERING or self._roster.is_complete or now < self._missing_at:
+            return
+        self._missing_at = now + 3 * self._settings.silence_s
+        self._tell(events.MembersMissing(job=self._settings.job, members=self._roster.missing()))
+
     def _lose(self, member: str, reason: str, *, for_good: bool = False) -> None:
         incarnation = self._roster.remove(member, for_good=for_good)
         self._tell(events.MemberLost(job=self._settings.job, task=member, incarnation=incarnation, reason=reason))
@@ -297,7 +310,8 @@ class CoordinatorMachine:
     # --------------------------------------------------------------------------------------------------------- attempts
 
     def _begin_if_due(self, now: float) -> None:
-        if self.phase is not Phase.RUNNING or not (self._requested or now >= self._next_attempt):
+        asked = bool(self._requested) and now >= self._asked_at
+        if self.phase is not Phase.RUNNING or not (asked or now >= self._next_attempt):
             return
         busy = self._attempt or (self._writing.attempt if self._writing else None)
         if busy is None:
@@ -370,6 +384,9 @@ class CoordinatorMachine:
 
     def _abandon(self, attempt: Attempt, reason: str) -> None:
         self._attempt = None
+        if attempt.name:
+            self._requested.insert(0, attempt.name)  # whoever asked for a savepoint wants one
+        self._asked_at = self._now + max(self._settings.pause_s, self._settings.resend_s)
         self.counts.abandoned += 1
         self._broadcast(Abandoned(epoch=self._epoch, attempt=attempt.id, reason=reason))
         self._tell(

@@ -22,7 +22,8 @@ class _Presence:
 @define
 class Roster:
     """
-    The members of one job, as one coordinator knows them. Every call costs the same, however many there are.
+    The members of one job, as one coordinator knows them. Each call but ``missing`` costs the same, however many there
+    are.
 
     Attributes:
         job: The job's name.
@@ -38,6 +39,10 @@ class Roster:
     def is_complete(self) -> bool:
         """Whether everybody is here."""
         return len(self._present) == len(self.members)
+
+    def missing(self) -> tuple[str, ...]:
+        """Give the members that are not here."""
+        return tuple(member for member in self.members if member not in self._present)
 
     def incarnation(self, member: str) -> str:
         """Give which start of *member*, who is here, counts."""
