@@ -26,6 +26,17 @@ _BUILT_IN: Mapping[str, Mapping[str, Any]] = {
         "checkpoint": {"manager": "directory", "path": "{root}/records"},
         "backends": {"main": {"type": "rocksdb-local", "path": "{root}/backup", "grace": "0s"}},
     },
+    "changelog": {
+        "checkpoint": {"manager": "directory", "path": "{root}/records"},
+        "backends": {
+            "main": {
+                "type": "changelog",
+                "directory": "{root}/log",
+                "min_compaction_lag": "0s",
+                "segment_bytes": "2KiB",
+            },
+        },
+    },
     "fsspec": {
         "checkpoint": {
             "manager": "fsspec",
@@ -47,6 +58,15 @@ _BUILT_IN: Mapping[str, Mapping[str, Any]] = {
 _EVERYWHERE = ("local.manifest-written", "local.image-unmade", "local.quarantined")
 _ROOMS: Mapping[str, Sequence[str]] = {
     "directory": ("records.", "local.file-"),
+    "changelog": (
+        "changelog.claimed",
+        "changelog.sent",
+        "changelog.committed",
+        "changelog.flushed",
+        "changelog.before-decision",
+        "changelog.decided",
+        "changelog.segment-sealed",
+    ),
     "rocksdb-local": ("rocksdb-local.", "gc."),
     "fsspec": ("records.", "local.file-", "fsspec.", "blob.", "gc."),
     "s3": ("records.", "blob.", "gc."),
