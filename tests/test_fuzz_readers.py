@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from millpond.checkpoint import CheckpointId, SystemStreamPartition
-from millpond.errors import FormatError, MillpondError
+from millpond.config import load
+from millpond.errors import ConfigError, FormatError, MillpondError
 from millpond.testing.fuzz.insides import change_file_of, with_digest, without_digest
 from millpond.testing.fuzz.mutation import changed, mutated
 from millpond.testing.fuzz.reader import Reader, leads_outside
@@ -220,3 +221,29 @@ def test_a_changelog_marker_with_half_a_character_is_refused() -> None:
     assert marker.decode(text, "owner").offset == 7
     with pytest.raises(FormatError):
         marker.decode(text.replace('"00ff"', '"\udcc9"'), "owner")
+
+
+DEEP = {
+    "keys.toml": "a" + ".a" * 30_000 + " = 1\n",
+    "table.toml": "[a" + ".'a b'" * 30_000 + "]\nx = 1\n",
+    "inner.toml": "x = { y" + " . a" * 30_000 + " = 1 }\n",
+    "few.toml": "a" + ".a" * 40 + " = 1\n",
+    "flat.properties": "millpond.job" + ".a" * 30_000 + " = 1\n",
+}
+
+
+@pytest.mark.timeout(60)  # with the square of its parts it takes ten minutes
+@pytest.mark.parametrize("name", DEEP)
+def test_a_key_of_very_many_parts_is_refused_soon(name: str, tmp_path: Path) -> None:
+    """A configuration whose key has thousands of parts is refused, neither by the recursion's end nor after minutes."""
+    (tmp_path / name).write_text(DEEP[name])
+    with pytest.raises(ConfigError, match="nested too deeply"):
+        load(tmp_path / name, {})
+
+
+def test_a_variable_of_very_many_parts_is_refused() -> None:
+    """So is a variable of the environment; a mapping's dotted key too."""
+    with pytest.raises(ConfigError, match="too many parts"):
+        load({}, {"MILLPOND_JOB" + "__A" * 3000: "1"})
+    with pytest.raises(ConfigError, match="nested too deeply"):
+        load({"millpond.job" + ".a" * 3000: "1"}, {})

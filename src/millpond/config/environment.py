@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from millpond.config.mapping import DEEPEST
 from millpond.config.model import KeyPath, Origin
 from millpond.config.problems import Problem, did_you_mean
 from millpond.config.sections import TOP
@@ -36,6 +37,8 @@ def environment_tree(environ: Mapping[str, str], others: Iterable[Tree]) -> tupl
 def _take(tree: Tree, known: list[Tree], name: str, parts: list[str], text: str) -> Problem | None:
     """Put one variable into *tree*, or say what is wrong with its name."""
     origin = Origin("environment", key=name)
+    if len(parts) > DEEPEST:
+        return Problem((), "the variable's name has too many parts", Origin("environment", key=f"{name[:200]}…"))
     if not all(parts):
         return Problem((), "part of the variable's name is empty", origin)
     section = parts[0].lower()

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from attrs import define, field, frozen
 
 from millpond.config import samza_keys
+from millpond.config.mapping import DEEPEST
 from millpond.config.mistakes import unknown_key_text
 from millpond.config.model import KeyPath, Origin
 from millpond.config.problems import Problem, did_you_mean, nearest
@@ -44,6 +45,10 @@ class Entry:
     def text(self) -> str:
         """The value as text, without blanks around it; empty for one that is no text, number or boolean."""
         return str(self.value).strip() if isinstance(self.value, str | int | float) else ""
+
+
+_SHOWN = 200
+"""Letters of a key that a message has."""
 
 
 @define
@@ -140,7 +145,10 @@ def _take_own(found: Sorted, names: Mapping[str, Collection[str]], entry: Entry,
     """Put one of our own keys into the tree."""
     path = _own_path(names, key)
     if not all(path):
-        found.problems.append(Problem((), f"{entry.key}: part of the key is empty", entry.origin))
+        found.problems.append(Problem((), f"{entry.key[:_SHOWN]}: part of the key is empty", entry.origin))
+        return
+    if len(path) > DEEPEST:
+        found.problems.append(Problem((), f"{entry.key[:_SHOWN]}: is nested too deeply", entry.origin))
         return
     value = FlatText(entry.value) if isinstance(entry.value, str) and type(entry.value) is str else entry.value
     if isinstance(value, Mapping):

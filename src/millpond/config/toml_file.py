@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 
 from millpond.config.locate import locate
+from millpond.config.mapping import DEEPEST
 from millpond.config.model import Origin
 from millpond.config.problems import Problem
 from millpond.config.tree import Tree, leaves
@@ -15,6 +17,10 @@ LARGEST_FILE = 1 << 20
 """Bytes; a longer file is no configuration."""
 
 _LINE = re.compile(r"\(at line (\d+), column \d+\)")
+
+_PART = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""
+_DEEP_KEY = re.compile(rf"""(?<![\w."'-])(?:{_PART}[ \t]*+\.[ \t]*+){{{4 * DEEPEST}}}""")
+"""A key with so many parts costs a reader of TOML time that grows with their square."""
 
 _KEY = re.compile(r"\s*([A-Za-z0-9_.-]+(?=\s*=)|\[[^\]]*\])")
 _DOUBLED = re.compile(r"Cannot overwrite a value|Cannot declare \(.*\) twice")
@@ -49,8 +55,12 @@ def _why_no_file(path: Path) -> str:
 def parse_toml(name: str, text: str) -> tuple[Tree, list[Problem]]:
     """Read the TOML *text* of the file *name*."""
     tree = Tree(Origin(name))
+    if _DEEP_KEY.search(text):
+        return tree, [Problem((), "is nested too deeply", tree.base)]
     try:
         values = tomllib.loads(text)
+        if _is_deep(values):
+            return tree, [Problem((), "is nested too deeply", tree.base)]
         lines = locate(text)
     except tomllib.TOMLDecodeError as error:
         return tree, [_syntax_problem(name, text, str(error))]
@@ -60,6 +70,14 @@ def parse_toml(name: str, text: str) -> tuple[Tree, list[Problem]]:
         tree.put(path, value, Origin(name, lines.get(path)))
     tree.origins |= {path: Origin(name, line) for path, line in lines.items()}
     return tree, []
+
+
+def _is_deep(values: Mapping[str, object]) -> bool:
+    """Say whether more tables lie within one another than anybody has a use for."""
+    tables = [values]
+    for _ in range(DEEPEST + 1):
+        tables = [inner for table in tables for inner in table.values() if isinstance(inner, Mapping)]
+    return bool(tables)
 
 
 def _syntax_problem(name: str, text: str, said: str) -> Problem:

@@ -21,7 +21,7 @@ TOKENS = (
     b"\r\n", b" ", b"=", b"null", b"true", b"NaN", b"-0", b"1e999", b"0x1p3", b'"\\ud800"', b"\\u0000", b"[[",
     b"]]", b"#", b"'''", b'"""', b"[a.b]", b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff",
     b"\xc6\xff\xff\xff\xff", b"\xc9\x7f\xff\xff\xff", b"\x91", b"\xc0", b"z\x7f\xff\xff\xff", b"\xac\xed\x00\x05",
-    b"DATA", b"LAST",
+    b"DATA", b"LAST", b".a", b"__A",
 )  # fmt: skip
 """Bytes that mean something in one of our formats."""
 
