@@ -61,6 +61,7 @@ def states_in(blobs: BlobStore, scratch: Scratch, also: tuple[BlobStore, ...] = 
 # The stored form
 
 
+@settings(max_examples=60, deadline=None)
 @given(state=st.none() | st.binary(max_size=300), checkpoint=names, component=names, index=st.integers(-1, 9))
 def test_heron_reads_what_we_store(state: bytes | None, checkpoint: str, component: str, index: int):
     """Heron's own parser finds the id and the state in a sealed file, and so do we."""
@@ -75,6 +76,7 @@ def test_heron_reads_what_we_store(state: bytes | None, checkpoint: str, compone
     assert peek(data[:SEAL_SIZE], data[-SEAL_SIZE:]) == unseal(data, place, "", unsealed_too=False)[1]
 
 
+@settings(max_examples=60, deadline=None)
 @given(state=st.none() | st.binary(max_size=100), checkpoint=names)
 def test_we_read_what_heron_stores_where_it_has_stored(state: bytes | None, checkpoint: str):
     """A file without a seal is read where the operator says that Heron wrote some, and refused elsewhere."""
@@ -85,7 +87,7 @@ def test_we_read_what_heron_stores_where_it_has_stored(state: bytes | None, chec
         unseal(data, place, "", unsealed_too=False)
 
 
-@settings(max_examples=200)
+@settings(max_examples=150, deadline=None)
 @given(state=st.none() | st.binary(max_size=60), at=st.integers(0, 10_000), bit=st.integers(0, 7), legacy=st.booleans())
 def test_every_flipped_bit_is_found(state: bytes | None, at: int, bit: int, legacy: bool):
     """A sealed file with any one bit changed is damaged, also where files without a seal are accepted."""
@@ -99,6 +101,7 @@ def test_every_flipped_bit_is_found(state: bytes | None, at: int, bit: int, lega
         unseal(bytes(data), place, "", unsealed_too=legacy)
 
 
+@settings(max_examples=60, deadline=None)
 @given(state=st.none() | st.binary(max_size=60), cut=st.integers(1, 10_000))
 def test_every_cut_is_found(state: bytes | None, cut: int):
     """A sealed file that is cut anywhere is damaged; Heron takes one that is cut behind its id for "no state"."""
@@ -130,6 +133,7 @@ def test_what_is_no_state_is_damage(data: bytes):
 # Names
 
 
+@settings(max_examples=60, deadline=None)
 @given(one=names, two=names)
 def test_names_are_reversible_and_lead_nowhere(one: str, two: str):
     """A name's part of a path gives the name back, is one part, is not hidden, and is nobody else's."""
@@ -495,6 +499,7 @@ def test_keeping_counts_whole_checkpoints_only(scratch: Scratch):
 ids = st.builds("{}-{}".format, st.integers(0, 30), st.integers(0, 300)) | names
 
 
+@settings(max_examples=60, deadline=None)
 @given(found=st.dictionaries(ids, st.integers(0, 5)), oldest=ids)
 def test_cleans_by_text_are_herons(found: dict[str, int], oldest: str):
     """With ids as texts, and nothing but them, exactly the ids before the named one go."""
@@ -503,6 +508,7 @@ def test_cleans_by_text_are_herons(found: dict[str, int], oldest: str):
     assert set(gone) == {id for id in found if oldest and id.encode("utf-16-be") < oldest.encode("utf-16-be")}
 
 
+@settings(max_examples=60, deadline=None)
 @given(found=st.dictionaries(ids, st.integers(0, 5)), oldest=ids)
 def test_no_clean_takes_what_is_newer(found: dict[str, int], oldest: str):
     """A clean never takes the named checkpoint, nor one whose numbers are larger, nor one that was written later."""
@@ -512,7 +518,7 @@ def test_no_clean_takes_what_is_newer(found: dict[str, int], oldest: str):
         assert found[id] <= found.get(oldest, 99)
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(found=st.dictionaries(ids, st.integers(0, 5)), keep=st.integers(1, 4), data=st.data())
 def test_keeping_never_takes_the_newest_whole_ones(found: dict[str, int], keep: int, data: st.DataObject):
     """Of the whole checkpoints the newest stay, and nothing goes while there are fewer than are to be kept."""
@@ -523,6 +529,7 @@ def test_keeping_never_takes_the_newest_whole_ones(found: dict[str, int], keep: 
     assert not gone or len(complete) >= keep
 
 
+@settings(max_examples=60, deadline=None)
 @given(
     known=st.lists(st.builds("{}-{}".format, st.integers(0, 10**19 - 1), st.integers(0, 10**10 - 1))),
     millis=st.integers(0, 10**13),

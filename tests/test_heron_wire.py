@@ -113,6 +113,7 @@ def test_every_message_of_the_schema_travels_under_its_full_name():
         assert message(answers.response_to(name).rpartition(".")[2])
 
 
+@settings(max_examples=60, deadline=None)
 @given(
     name=st.from_regex(r"[a-z.]{0,40}[A-Za-z]{0,40}", fullmatch=True),
     reqid=st.binary(min_size=32, max_size=32),
@@ -130,6 +131,7 @@ def test_a_packet_is_what_was_put_in(name: str, reqid: bytes, body: bytes, more:
     assert decode(longer) == (name, reqid, body)
 
 
+@settings(max_examples=60, deadline=None)
 @given(cut=st.integers(0, 173))
 def test_a_packet_that_is_not_complete_is_none(cut: int):
     """Every proper beginning of a packet is refused as a whole one, and read on as a part."""
@@ -218,7 +220,7 @@ def shuffled(body: bytes, order: Any) -> bytes:
     return b"".join(parts)
 
 
-@settings(max_examples=150)
+@settings(max_examples=100, deadline=None)
 @given(
     save=saves(),
     sizes=st.lists(st.integers(1, 50), min_size=1, max_size=5),
@@ -241,6 +243,7 @@ def test_a_save_in_pieces_is_the_save(save: Any, sizes: list[int], order: Any, u
     assert (rest.instance, rest.checkpoint) == (save.instance, save.checkpoint)
 
 
+@settings(max_examples=60, deadline=None)
 @given(save=saves(), second=st.binary(max_size=60), sizes=st.lists(st.integers(1, 30), min_size=1, max_size=3))
 def test_the_last_state_of_a_save_counts(save: Any, second: bytes, sizes: list[int]):
     """A second checkpoint field is merged as protobuf merges it: the later state counts."""
@@ -255,7 +258,7 @@ def test_the_last_state_of_a_save_counts(save: Any, second: bytes, sizes: list[i
     assert rest.checkpoint.checkpoint_id == "later" == whole.checkpoint.checkpoint_id
 
 
-@settings(max_examples=150)
+@settings(max_examples=100, deadline=None)
 @given(
     save=saves(),
     at=st.integers(0, 500),
