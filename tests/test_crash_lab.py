@@ -186,6 +186,24 @@ def test_a_worker_that_dies_is_noticed() -> None:
     assert "a worker of the lab ended by 9 after 0 of its 1 trials" in ended.stderr
 
 
+HANGS = """
+import threading
+from millpond.testing.lab import flips
+flips._HANG_S = 1.0
+flips.look = lambda *_: threading.Event().wait()
+"""
+
+
+@slow
+@needs_strace
+def test_an_opening_that_hangs_is_a_verdict_of_its_own() -> None:
+    """One that never ends is told as wrong, and the run goes on to its end."""
+    found = lab("--cuts", "2", module=".powercut", patch=HANGS, code=1)
+
+    assert 2 == found["wrong"]
+    assert all("did not end within 1 s" in each for each in found["told"])
+
+
 # Its parts
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import click
 from attrs import define, field, frozen
 
-from millpond.testing.lab.flips import look
+from millpond.testing.lab.flips import look, outcome_of
 from millpond.testing.lab.forks import fork
 from millpond.testing.lab.places import Place
 from millpond.testing.lab.powercut import acknowledged, job_command, record
@@ -133,9 +133,7 @@ def _one(place: Place, story: Story, folder: Path, edge: Edge, when: int, found:
     found.hit[edge.name] += hit
     found.ended["well" if ended.returncode == 0 else "killed" if "SIGKILL" in text else "by an error"] += 1
     least = max([0, *(acknowledged(call) for call in calls(text.splitlines()))])
-    child = fork(lambda say: look(place.config(story, root, 0), story.seed, least, say))
-    child.follow(_DEADLINE_S)
-    outcome = child.words("outcome")[0] if child.status == 0 and child.words("outcome") else ["died", str(child.said)]
+    outcome = outcome_of(fork(lambda say: look(place.config(story, root, 0), story.seed, least, say)))
     if outcome[0] not in ("not read", "fell back"):
         found.wrong.append(f"{story.engine}, {edge.name} at {when}: {outcome} (acknowledged: {least})")
 

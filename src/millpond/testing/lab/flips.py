@@ -24,12 +24,12 @@ import click
 from attrs import define, field
 
 from millpond.config import JobConfig
-from millpond.errors import MillpondError
+from millpond.errors import MillpondError, TransientError
 from millpond.events import CleanupFailed, Event, Quarantined, RestoreFailedOver
 from millpond.job import Job
 from millpond.local import escape_name
 from millpond.reading import JobReader
-from millpond.testing.lab.forks import Say, fork
+from millpond.testing.lab.forks import Child, Say, fork
 from millpond.testing.lab.life import live, offset_of, stores_of
 from millpond.testing.lab.places import Place
 from millpond.testing.lab.story import Life, Story
@@ -38,6 +38,8 @@ from millpond.testing.lab.world import TASK, compare, expected
 
 RECORDS = 40
 _DEADLINE_S = 60.0
+_HANG_S = 3 * _DEADLINE_S
+"""An opening gives itself up after ``_DEADLINE_S``; one that has not ended long after that hangs."""
 _NOTICED = (RestoreFailedOver, Quarantined, CleanupFailed)
 
 
@@ -148,8 +150,15 @@ def flip(path: Path, chance: random.Random) -> int:
 
 
 def _outcome(config: JobConfig, story: Story) -> tuple[str, str]:
-    child = fork(lambda say: look(config, story.seed, RECORDS, say))
-    child.follow(_DEADLINE_S)
+    return outcome_of(fork(lambda say: look(config, story.seed, RECORDS, say)))
+
+
+def outcome_of(child: Child) -> tuple[str, str]:
+    """Wait for a child that looks, and give what it said became of it; one that hangs is wrong, and ends no run."""
+    try:
+        child.follow(_HANG_S)
+    except TransientError as error:
+        return "wrong", str(error)
     if child.status != 0 or not child.words("outcome"):
         return "wrong", f"the process ended with {child.status}: {child.said}"
     word, told = child.words("outcome")[0]

@@ -25,7 +25,7 @@ from attrs import define, field, frozen
 
 from millpond.errors import ConfigError, TransientError
 from millpond.testing.lab.disk import Disk, Kept, tree
-from millpond.testing.lab.flips import look
+from millpond.testing.lab.flips import look, outcome_of
 from millpond.testing.lab.forks import die_with_the_parent, fork
 from millpond.testing.lab.life import live
 from millpond.testing.lab.places import Place
@@ -181,12 +181,8 @@ def _places(recording: Recording, count: int, chance: random.Random) -> Counter[
 
 def _outcome(place: Place, story: Story, target: Path, least: int) -> tuple[str, str]:
     config = place.config(story, target, 0)
-    child = fork(lambda say: look(config, story.seed, least, say))
-    child.follow(_DEADLINE_S)
+    word, said = outcome_of(fork(lambda say: look(config, story.seed, least, say)))
     subprocess.run(["rm", "-rf", str(target)], check=True)  # noqa: S603,S607 - quick
-    if child.status != 0 or not child.words("outcome"):
-        return "wrong", f"the process ended with {child.status}: {child.said}"
-    word, said = child.words("outcome")[0]
     return word, f"{said} (acknowledged: {least})"
 
 
