@@ -294,10 +294,12 @@ def test_a_coordinator_that_is_replaced_goes_on_where_the_record_is(rigs: Callab
     rig.run()
     a.work()
     newest = rig.checkpoint()
+    assert rig.coordinator.status.newest_age_s is not None
     rig.coordinator.close()
     rig.coordinator = rig.lead()
     rig.until(lambda: rig.coordinator.status.epoch > newest.epoch and rig.coordinator.status.phase is Phase.RUNNING)
     rig.run()
+    assert rig.coordinator.status.newest_age_s is None  # an earlier leadership completed it
     assert a.story[-2] == f"restored {newest}" and a.count == 1 and b.count == 0
     assert rig.checkpoint() > newest
 

@@ -168,9 +168,7 @@ class Reign:
             case Written(by) | RecordRefused(by) if by is not self:
                 return ()
             case Written(_, version):
-                self._version = version
-                self._completed_at = now
-                return self._machine.written(now)
+                return self._was_written(version, now)
             case RecordRefused(_, error):
                 raise error
             case Request(name):
@@ -181,6 +179,14 @@ class Reign:
                 return ()
             case _:
                 return self._machine.report(fact, now)
+
+    def _was_written(self, version: str, now: float) -> Iterable[Decision]:
+        before = self._machine.record.ids[:1]
+        self._version = version
+        decisions = self._machine.written(now)
+        if self._machine.record.ids[:1] != before:
+            self._completed_at = now
+        return decisions
 
     def _carry_out(self, decisions: Iterable[Decision]) -> None:
         checked = False
