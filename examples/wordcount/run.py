@@ -160,7 +160,7 @@ def kill_again_and_again(processes: Processes, ledger: Ledger, kills: int, chanc
     killed: Counter[str] = Counter()
     for number in range(1, kills + 1):
         if chance.random() < 0.7:
-            wait_for("a job checkpoint", new_acknowledgement(ledger), processes, 60)
+            wait_for("a job checkpoint", new_acknowledgement(ledger), processes, 300)
         time.sleep(chance.uniform(0.0, 0.6))
         processes.mend()
         victim = chance.choice([*MEMBERS, *COORDINATORS])
@@ -220,7 +220,7 @@ def run(ground: Ground, kills: int, seed: int) -> None:
             processes.start(name)
         killed = kill_again_and_again(processes, ledger, kills, random.Random(seed))
         ground.finish.touch()
-        wait_for("the end of the text", all_done(ground, ledger), processes, 180)
+        wait_for("the end of the text", all_done(ground, ledger), processes, 600)
     finally:
         processes.stop()
     ledger.update()
