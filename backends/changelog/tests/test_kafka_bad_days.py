@@ -54,7 +54,7 @@ def running(broker: kafka.Broker) -> Iterator[kafka.Broker]:
 def manager_of(address: str, job: str, **settings: object) -> KafkaCheckpoints:
     """Make a manager with short deadlines."""
     context = JobContext(job, "1", None, lambda event: None, SystemClock(), None)  # type: ignore[arg-type]
-    told = {"replication_factor": 1, "timeout": timedelta(seconds=8), **settings}
+    told = {"replication_factor": 1, "timeout": timedelta(seconds=10), **settings}
     config = KafkaCheckpointsSettings(bootstrap_servers=address, **told)  # type: ignore[arg-type]
     return KafkaCheckpoints(config, context, VersionPolicy())
 
@@ -130,7 +130,7 @@ def test_a_commit_whose_answer_is_lost_is_not_lost(manager: KafkaCheckpoints, ru
     claim = manager.claim("t")
     manager.write(claim, checkpoint(1), after=None)
     running.freeze()
-    thaw = threading.Timer(11, running.thaw)
+    thaw = threading.Timer(13, running.thaw)
     thaw.start()
     outcome: object = None
     try:

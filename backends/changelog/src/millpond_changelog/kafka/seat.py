@@ -7,9 +7,10 @@ same of both. To begin anew would fence a successor, so an owner has to find out
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from threading import RLock
+from threading import Event, RLock
 
 from attrs import define, field
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -19,6 +20,11 @@ from millpond_changelog.kafka.clients import Clients, Complaints
 from millpond_changelog.kafka.driver_errors import Doing, translate
 
 _VAGUE = frozenset({"_FATAL", "_STATE"})
+# Of brokers that have just been started, or take over from one that went: the driver does not ask again.
+_COMING = frozenset(
+    {"NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS", "CONCURRENT_TRANSACTIONS"}
+)
+_PAUSE_S = 0.1
 
 
 @define(eq=False)
@@ -57,15 +63,21 @@ class Seat:
             "transaction.timeout.ms": round(self.transaction_timeout_s * 1000),
             "message.timeout.ms": round(min(self.timeout_s, self.transaction_timeout_s) * 1000),
         }
-        producer = clients.producer(settings, self._complaints)
-        try:
-            # One that is connected before it is initialised is spared half a second.
-            producer.list_topics("__transaction_state", timeout=self.timeout_s)
-            producer.init_transactions(self.timeout_s)
-        except KafkaException as error:
-            _end(producer)
-            raise translate(error.args[0], self.doing("become the writer"), self._complaints) from error
-        self._producer = producer
+        deadline = time.monotonic() + self.timeout_s
+        while self._producer is None:
+            producer = clients.producer(settings, self._complaints)
+            try:
+                # One that is connected before it is initialised is spared half a second.
+                producer.list_topics("__transaction_state", timeout=self.timeout_s)
+                producer.init_transactions(self.timeout_s)
+            except KafkaException as error:
+                _end(producer)
+                cause = error.args[0]
+                if cause.name() not in _COMING or time.monotonic() > deadline:
+                    raise translate(cause, self.doing("become the writer"), self._complaints) from error
+                Event().wait(_PAUSE_S)
+            else:
+                self._producer = producer
 
     @contextmanager
     def producer(self) -> Iterator[Producer]:
