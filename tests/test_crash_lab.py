@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from services.go_tools import VERSITYGW
 
 from millpond.errors import ConfigError, FormatError
 from millpond.points import ENGINE_POINTS
@@ -55,6 +56,22 @@ def test_killed_at_every_point_nothing_is_lost_or_left(backend: str) -> None:
     assert [] == found["failed"]
     assert [] == found["missed"]
     assert found["deaths"]["any moment"] > 0
+
+
+@slow
+def test_a_few_trials_on_a_bucket_lose_and_leave_nothing() -> None:
+    """On S3 jobs die and go on exactly too; the nightly size is ``tests/programs/crash_s3.py``."""
+    pytest.importorskip("millpond_s3")
+    if VERSITYGW.find() is None:
+        (pytest.fail if os.environ.get("MILLPOND_INSIST") else pytest.skip)(VERSITYGW.missing())
+    program = ROOT / "tests" / "programs" / "crash_s3.py"
+    command = [sys.executable, str(program), "--seeds", "24-28", "--json"]  # the points of object stores
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=560, check=False)
+    assert ended.stdout, ended.stderr[-2000:]
+    found = json.loads(ended.stdout)
+
+    assert (4, []) == (found["runs"], found["failed"])
+    assert all(found["deaths"][point] for point in ("blob.objects-sent", "blob.pack-sent", "blob.before-removal"))
 
 
 @slow
