@@ -120,33 +120,34 @@ def test_commits_go_on_though_the_leader_is_killed_again_and_again(own_ensemble,
     assert max(silences) < 30
 
 
+@pytest.mark.timeout(240)
 def test_a_task_goes_on_where_it_was_after_two_of_three_servers_died(own_ensemble, root):
     """Without a majority each call ends in time and says so; with it again, what was unknown is settled, once."""
     ensemble = own_ensemble(3)
-    manager = manager_at(ensemble.hosts, root, timeout=timedelta(seconds=2))
-    claim = manager.claim(TASK)
-    manager.write(claim, checkpoint(1), after=None)
+    patient = manager_at(ensemble.hosts, root, timeout=timedelta(seconds=PATIENCE_S))
+    hasty = manager_at(ensemble.hosts, root, timeout=timedelta(seconds=2))
+    claim = patient.claim(TASK)
+    patient.write(claim, checkpoint(1), after=None)
     for server in ensemble.servers[:2]:
         server.kill()
 
     for call in (
-        lambda: manager.write(claim, checkpoint(2), after=CheckpointId(1, 0)),
-        lambda: manager.read_last(TASK),
+        lambda: hasty.write(claim, checkpoint(2), after=CheckpointId(1, 0)),
+        lambda: hasty.read_last(TASK),
     ):
         begun = time.monotonic()
         with pytest.raises(TransientError, match=r"majority|may have happened"):
             call()
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < 10
 
     for server in ensemble.servers[:2]:
         server.start()
     ensemble.await_ready()
-    patient = manager_at(ensemble.hosts, root, timeout=timedelta(seconds=60))
     newest = patient.read_last(TASK)
     assert newest is not None
     patient.write(claim, checkpoint(2), after=CheckpointId(1, 0))
     assert ids_of(2, 1) == patient.ids(TASK)
-    manager.close()
+    hasty.close()
     patient.close()
 
 
