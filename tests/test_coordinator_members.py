@@ -47,7 +47,7 @@ from millpond.errors import (
 from millpond.progress.lines import line
 
 SOURCE = SystemStreamPartition("test", "input", 0)
-DEADLINE_S = 60.0
+DEADLINE_S = 100.0
 
 
 def config(root: Path, name: str = "job") -> dict[str, Any]:
@@ -644,7 +644,7 @@ def test_a_coordinator_without_its_place_leads_no_more(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.coordinator.close()
     rig.metadata.close()
-    rig.metadata = in_blob_store(store, "job", lease_s=1.0)
+    rig.metadata = in_blob_store(store, "job", lease_s=3.0)
     rig.coordinator = rig.lead()
     try:
         rig.join("a"), rig.join("b")

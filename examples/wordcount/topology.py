@@ -144,7 +144,7 @@ class Ground:
             interval_s=self.interval_s,
             timeout_s=20.0,
             restore_timeout_s=20.0,
-            silence_s=3.0,
+            silence_s=10.0,
             resend_s=0.5,
             retry_s=0.2,
         )
