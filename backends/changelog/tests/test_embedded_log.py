@@ -387,3 +387,19 @@ def test_which_segments_hold_a_partition() -> None:
 
     assert [Segment(0, 9), Segment(9)] == chosen
     assert {Segment(0), Segment(5), Segment(0, 5)} == set(replaced)
+
+
+def test_who_is_late_writes_nothing_into_a_topic_that_was_made_anew(log: EmbeddedLog) -> None:
+    """A partition that somebody still holds is not the one of the topic that took its name."""
+    append(log, (b"a", b"1"))
+    late = log.partition(TOPIC, 0)
+    log.delete(TOPIC)
+    with pytest.raises(StateNotFoundError, match="deleted"), late.writing():
+        pass
+    log.create(TOPIC, 2, {})
+    for use in (lambda: late.writing().__enter__(), late.extent, lambda: late.trim(1)):
+        with pytest.raises(StateNotFoundError, match="made anew"):
+            use()
+
+    append(log, (b"b", b"2"))
+    assert [(b"b", b"2")] == read(log)

@@ -6,6 +6,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from threading import Lock
 
@@ -16,8 +17,9 @@ from millpond.local.durable import write_new
 from millpond.log import Batch, Extent, Log, LogCapabilities, Topic, unchecked
 from millpond_changelog.embedded import compaction, topic_file
 from millpond_changelog.embedded.frames import AppendId
+from millpond_changelog.embedded.locking import held
 from millpond_changelog.embedded.owners import Fate, OwnerFile
-from millpond_changelog.embedded.partition import Partition
+from millpond_changelog.embedded.partition import LOCK, Partition
 from millpond_changelog.embedded.reading import read_batches
 from millpond_changelog.embedded.topic_file import TopicFile
 from millpond_changelog.embedded.writer import FolderWriter
@@ -90,13 +92,16 @@ class EmbeddedLog(Log):
         """Remove a topic and all its records; a missing one is fine."""
         self._refuse_closed()
         folder, gone = self._folder(name), self._topics / f".gone-{secrets.token_hex(12)}"
-        with explained("remove", folder):
+        with ExitStack() as locks, explained("remove", folder):
+            for place in sorted(folder.glob("*")):
+                if place.is_dir():  # nobody who is adding frames finds another topic in its place
+                    locks.enter_context(held(place / LOCK, self.timeout_s))
             try:
                 folder.rename(gone)
             except FileNotFoundError:
                 return
             fsync_directory(self._topics)
-            shutil.rmtree(gone, ignore_errors=True)
+        shutil.rmtree(gone, ignore_errors=True)
 
     def names(self) -> list[str]:
         """Give the names of all topics, sorted."""

@@ -14,6 +14,7 @@ from millpond.local.durable import write_new
 from millpond.log import Extent
 from millpond.points import reached
 from millpond.spi import Change
+from millpond_changelog.embedded import topic_file
 from millpond_changelog.embedded.frames import (
     ABORT,
     COMMIT,
@@ -30,6 +31,8 @@ from millpond_changelog.embedded.locking import held
 from millpond_changelog.embedded.owners import Fate
 from millpond_changelog.embedded.segments import Segment, start_name
 from millpond_changelog.embedded.tail import Tail
+
+LOCK = "LOCK"
 
 
 class Partition:
@@ -54,6 +57,11 @@ class Partition:
         self._tail = Tail(folder, identity, number)
         self._guard = RLock()
 
+    @property
+    def lock(self) -> Path:
+        """The file that is locked while frames are added."""
+        return self.folder / LOCK
+
     # ----------------------------------------------------------------------------------------------------- looking
 
     def extent(self) -> Extent:
@@ -72,8 +80,15 @@ class Partition:
 
     @contextmanager
     def _there(self) -> Iterator[None]:
-        if not self.folder.is_dir():
-            raise StateNotFoundError(f"there is no {self.folder}: was the topic deleted?")
+        """See that the folder is still the topic's: another one of its name may be there by now."""
+        path = self.folder.parent / topic_file.FILE_NAME
+        with explained("read", path):
+            try:
+                data = path.read_bytes()
+            except (FileNotFoundError, NotADirectoryError):
+                raise StateNotFoundError(f"there is no {self.folder}: the topic was deleted") from None
+        if topic_file.decode(data, str(path)).identity != self.identity:
+            raise StateNotFoundError(f"{self.folder} is of another topic by now: it was deleted and made anew")
         yield
 
     # ----------------------------------------------------------------------------------------------------- writing
@@ -81,7 +96,7 @@ class Partition:
     @contextmanager
     def writing(self) -> Iterator[Tail]:
         """Hold it for the block, with its end known and whole."""
-        with self._guard, self._there(), held(self.folder / "LOCK", self.timeout_s):
+        with self._guard, self._there(), held(self.lock, self.timeout_s), self._there():
             self._tail.refresh()
             self._mend()
             yield self._tail
