@@ -300,3 +300,32 @@ def test_tls_files_that_are_wrong_are_told(tmp_path: Path):
 def test_the_ids_of_topologies_matter():
     """The default settings serve what is named and nothing else."""
     assert ServerSettings(topologies={NAME: ID}).topologies == {NAME: ID}
+
+
+def test_who_comes_under_any_name_leaves_nothing_behind(tmp_path: Path):
+    """A server for all topologies forgets a topology's plan and id when its last client has gone."""
+    with serving(tmp_path, topologies=None) as served:
+        for number in range(5):
+            topology = Topology(f"t-{number}", "1", (COUNT0,))
+            with served.stmgr(topology=topology) as stmgr:
+                assert stmgr.save({COUNT0: b"x"}, "1-1") == {COUNT0}
+                assert served.ask(lambda name=topology.name: served.server.registry.plan_of(name)) is not None
+        served.ear.wait(events.Disconnected, 5)
+        assert served.ask(lambda: (served.server.registry._plans, served.server.registry._ids)) == ({}, {})
+
+
+def test_a_request_that_waits_for_memory_has_its_time_too(tmp_path: Path):
+    """A get for which no memory comes free is NOTOK when the store's time is over, and is not done afterwards."""
+    with serving(tmp_path, FolderStore(tmp_path / "states"), memory=1 << 20, store_timeout=0.4) as served:
+        served.states.save(peers_key(), b"x")
+        budget = served.server.budget
+        assert served.ask(lambda: budget.take(1 << 20, lambda: True))
+        with served.stmgr() as stmgr:
+            answer = stmgr.answer(stmgr.begin_get(COUNT0, "1-1")).message
+            assert answer.status.status == 2
+            assert "did not answer" in answer.status.message
+            served.ask(lambda: budget.give_back(1 << 20))
+            assert stmgr.answer(stmgr.begin_get(COUNT0, "1-1")).message.status.status == 1
+        served.ear.wait(events.Disconnected)
+        assert len(served.ear.of(events.StateFetched)) == 1
+        assert served.ask(lambda: budget.held) == 0

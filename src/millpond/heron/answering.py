@@ -123,6 +123,9 @@ class AnswerQueue:
 
     def _begin(self, slot: Slot, work: Work, cost: int, spooling: Spooling | None = None) -> None:
         def begin(held: int) -> None:
+            if slot.answer is not None:  # it waited for memory until its time was over
+                self._server.budget.give_back(held)
+                return
             slot.since = self._server.loop.time()
             slot.held += held
             slot.running = True

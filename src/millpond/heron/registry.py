@@ -74,7 +74,12 @@ class Registry:
         """Note that a connection has ended. With Heron's single slot, any one's end empties it."""
         if self.strict:
             self._slots.clear()
+        topology, _ = self._clients.get(client, ("", None))
         self._clear(client)
+        if self.topologies is None and not any(each == topology for each, _ in self._clients.values()):
+            # Whoever may come under any name leaves nothing behind.
+            self._plans.pop(topology, None)
+            self._ids.pop(topology, None)
 
     def topology_of(self, client: Client) -> str | None:
         """Give the topology that *client* speaks for: what it registered, else the only one that is served."""
@@ -98,10 +103,7 @@ class Registry:
     def _refusal(self, asked: Registration) -> str:
         if self.topologies is None:
             known = self._ids.get(asked.topology)
-            running = any(topology == asked.topology for topology, _ in self._clients.values())
-            if known not in (None, asked.topology_id) and not running:
-                del self._ids[asked.topology]
-            elif known not in (None, asked.topology_id):
+            if known not in (None, asked.topology_id):
                 return f"topology {asked.topology!r} runs under the id {known!r}, not {asked.topology_id!r}"
             return "" if asked.topology else "the topology has no name"
         if asked.topology not in self.topologies:

@@ -74,9 +74,18 @@ class HeronServer:
         self._workers = Workers("heron", self.settings.threads)
         self._work = KeyedWork(self._workers, self.loop)
         timeouts: Any = {} if context is None else {"ssl_handshake_timeout": self.settings.packet_timeout}
-        self._server = await self.loop.create_server(
-            lambda: Connection(self), self.settings.host, self.settings.port, ssl=context, backlog=_BACKLOG, **timeouts
-        )
+        try:
+            self._server = await self.loop.create_server(
+                lambda: Connection(self),
+                self.settings.host,
+                self.settings.port,
+                ssl=context,
+                backlog=_BACKLOG,
+                **timeouts,
+            )
+        except BaseException:
+            self._workers.close(0.0)
+            raise
         self.port = self._server.sockets[0].getsockname()[1]
         self._sweeper = self.loop.create_task(sweep(self))
 
