@@ -241,7 +241,8 @@ def test_a_killed_members_tasks_go_on_elsewhere(cluster, place):
     """After SIGKILL in the middle of its work, two others take a member's tasks over, and every count is exact."""
     topic = cluster.topic(partitions=3)
     fill(cluster, topic, 3, 2_000)
-    settings = {name: config(place, cluster.address, [topic], name) for name in "abc"}
+    kafka = {"client": {**FAST, "session.timeout.ms": 4_000}}
+    settings = {name: config(place, cluster.address, [topic], name, kafka=kafka) for name in "abc"}
     log = place / "member.log"
     with member(settings["a"], log) as killed:
         told(killed, log, "CommitPublished", lambda said: max(said["offsets"].values()) > 0)

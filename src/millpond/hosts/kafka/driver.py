@@ -156,24 +156,26 @@ class KafkaDriver:
     def _note(self, error: KafkaError) -> None:
         self._troubles.append(_trouble(error))
 
-    def begin(self, starts: Offsets, others: Offsets) -> None:
+    def begin(self, starts: Offsets, others: Offsets) -> Collection[Part]:
         """
         Assign with offsets, and let no offset of the client's own come in between.
 
         A seek after an assignment at a logical offset would race against the client's query for that offset.
         """
-        self._ask(partial(self._begin, starts, others))
+        flowing = starts if self._incremental else {**others, **starts}
+        self._ask(partial(self._begin, flowing))
+        return flowing
 
-    def _begin(self, starts: Offsets, others: Offsets) -> None:
-        again = [part for part in starts if part in self._reading]
-        if not self._incremental:
-            self._consumer.assign(_at({**others, **starts}))
-        else:
-            if again:
+    def _begin(self, flowing: Offsets) -> None:
+        if self._incremental:
+            if again := [part for part in flowing if part in self._reading]:
                 self._consumer.incremental_unassign(_partitions(again))
                 self._reading.difference_update(again)
-            self._consumer.incremental_assign(_at(starts))
-        self._reading.update(starts)
+            self._consumer.incremental_assign(_at(flowing))
+        else:
+            self._consumer.assign(_at(flowing))
+        self._reading.update(flowing)
+        self._consumer.resume(_partitions(flowing))  # a pause outlives the assignment in which it was made
 
     def pause(self, parts: Iterable[Part]) -> None:
         """Pause; what was fetched ahead is thrown away by the client and fetched again."""

@@ -187,8 +187,7 @@ class KafkaHost:
             self._input.judge(trouble, None if trouble.part is None else tasks.running.get(trouble.part[1]))
         _deal(records, tasks)
         tasks.start_opened()
-        if tasks.begin_reading():
-            self._paused.clear()  # a client that had to assign anew has forgotten what was paused
+        self._paused.difference_update(tasks.begin_reading())
         tasks.work()
         self._mirror(tasks.published())
         self._let_flow(tasks)

@@ -100,11 +100,11 @@ class Driver(Protocol):
         """Give at most *limit* records; wait for the first. Keeps the membership alive."""
         ...
 
-    def begin(self, starts: Offsets, others: Offsets) -> None:
+    def begin(self, starts: Offsets, others: Offsets) -> Collection[Part]:
         """
         Read the assigned partitions of *starts* from these offsets on; TransientError: not now.
 
-        *others* are the next offsets of those that are being read already.
+        *others* are the next offsets of those that are being read already. Gives what is not paused any more.
         """
         ...
 

@@ -13,7 +13,7 @@ from attrs import define, field
 from millpond.checkpoint import Checkpoint, SystemStreamPartition
 from millpond.errors import FencedError, MillpondError, StoreClosedError, TransientError
 from millpond.events import Event
-from millpond.hosts.kafka.decisions import Phase, first_offset, retry_after_s, steps, task_name
+from millpond.hosts.kafka.decisions import Part, Phase, first_offset, retry_after_s, steps, task_name
 from millpond.hosts.kafka.events import ClientTrouble, TaskHeld, TaskLeft, TaskStarted, TaskWaits
 from millpond.hosts.kafka.hosted import HostedTask, Process, Running, is_reopened_after
 from millpond.hosts.kafka.leaving import leave
@@ -63,7 +63,7 @@ class Tasks:
     outputs_of: Callable[[str], Outputs]
     tell: Callable[[Event], None]
     running: dict[int, Running] = field(factory=dict)
-    reading: set[tuple[str, int]] = field(factory=set)
+    reading: set[Part] = field(factory=set)
     _waiting: dict[int, Waiting] = field(factory=dict)
     _opening: set[int] = field(factory=set)
     _failures: dict[int, int] = field(factory=dict)
@@ -85,7 +85,7 @@ class Tasks:
 
     # ---------------------------------------------------------------------------------- what the group gives and takes
 
-    def follow(self, wanted: Collection[int], timeout_s: float, *, commit: bool) -> dict[tuple[str, int], int]:
+    def follow(self, wanted: Collection[int], timeout_s: float, *, commit: bool) -> dict[Part, int]:
         """
         Open what is *wanted* and let go of the rest, within *timeout_s* seconds; give the offsets to mirror.
 
@@ -105,9 +105,9 @@ class Tasks:
             self._begin(number)
         return offsets
 
-    def _leave(self, numbers: Collection[int], timeout_s: float, *, commit: bool) -> dict[tuple[str, int], int]:
+    def _leave(self, numbers: Collection[int], timeout_s: float, *, commit: bool) -> dict[Part, int]:
         leaving = [self.running.pop(number) for number in sorted(numbers)]
-        offsets: dict[tuple[str, int], int] = {}
+        offsets: dict[Part, int] = {}
         for left in leave(leaving, timeout_s, commit=commit):
             self._failures.pop(left.running.number, None)
             committed = None if left.committed is None else left.committed.id
@@ -156,7 +156,7 @@ class Tasks:
             task.processed(source, first - 1)
         return first
 
-    def _range(self, part: tuple[str, int], opening: Opening) -> tuple[int, int]:
+    def _range(self, part: Part, opening: Opening) -> tuple[int, int]:
         """Ask until the cluster answers: what was restored is not thrown away because a broker is away."""
         while True:
             try:
@@ -206,22 +206,22 @@ class Tasks:
         self._waiting[number] = Waiting(time.monotonic() + retry_s)
         self.tell(TaskWaits(job=self.job.config.name, task=self.name(number), error=error, retry_s=retry_s))
 
-    def begin_reading(self) -> bool:
-        """Let the client read what new tasks have to read; say whether it began with something."""
+    def begin_reading(self) -> Collection[Part]:
+        """Let the client read what new tasks have to read; give the partitions that are not paused any more."""
         parts = {(topic, one.number): first for one in self.running.values() for topic, first in one.next.items()}
         begun = {(topic, one.number) for one in self.running.values() for topic in one.begun}
         starts = {part: first for part, first in parts.items() if part not in begun}
         if not starts:
-            return False
+            return ()
         try:
-            self.driver.begin(starts, {part: parts[part] for part in begun})
+            flowing = self.driver.begin(starts, {part: parts[part] for part in begun})
         except TransientError as error:
             self.tell(ClientTrouble(job=self.job.config.name, text=f"partitions cannot be read yet: {error}"))
-            return False
+            return ()
         self.reading.update(starts)
         for topic, number in starts:
             self.running[number].begun.add(topic)
-        return True
+        return flowing
 
     # --------------------------------------------------------------------------------------------------------- running
 
@@ -240,7 +240,7 @@ class Tasks:
         """Whether no task is being opened, waits, or has yet to be told where to begin; any thread."""
         return not self._opening and not self._waiting and all(one.has_begun for one in list(self.running.values()))
 
-    def positions(self) -> dict[tuple[str, int], int]:
+    def positions(self) -> dict[Part, int]:
         """Give the offset of the next record to process of each partition of the tasks that run."""
         return {(topic, one.number): first for one in self.running.values() for topic, first in one.positions().items()}
 
@@ -282,9 +282,9 @@ class Tasks:
         if commit.exception() is None:
             self._published.put((running, commit.result()))
 
-    def published(self) -> dict[tuple[str, int], int]:
+    def published(self) -> dict[Part, int]:
         """Give the offsets to mirror of the checkpoints that were published since the last call."""
-        offsets: dict[tuple[str, int], int] = {}
+        offsets: dict[Part, int] = {}
         while True:
             try:
                 running, checkpoint = self._published.get_nowait()
@@ -296,7 +296,7 @@ class Tasks:
 
     # ------------------------------------------------------------------------------------------------------------- end
 
-    def close(self, timeout_s: float) -> dict[tuple[str, int], int]:
+    def close(self, timeout_s: float) -> dict[Part, int]:
         """Hand everything over within *timeout_s* seconds; give the offsets to mirror."""
         offsets = self.follow((), timeout_s, commit=True)
         self._openings.close(0.5)
