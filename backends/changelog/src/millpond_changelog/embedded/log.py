@@ -213,6 +213,12 @@ class EmbeddedLog(Log):
             self._writers.append(writer)
         return writer
 
+    def let_go(self, writer: FolderWriter) -> None:
+        """Forget a writer that is closed."""
+        with self._guard:
+            if writer in self._writers:
+                self._writers.remove(writer)
+
     def close(self) -> None:
         """Abort what is open. Idempotent."""
         with self._guard:

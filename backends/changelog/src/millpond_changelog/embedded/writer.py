@@ -110,6 +110,7 @@ class FolderWriter(LogWriter):
             self._closed = True
             if self._open is not None:
                 self._open.abort()
+        self.log.let_go(self)
 
 
 class FolderAppend(Append):
