@@ -507,6 +507,11 @@ class CheckpointManager(ABC):
     config_class: ClassVar[type]
     capabilities: ManagerCapabilities
 
+    @classmethod
+    def capabilities_of(cls, config: object) -> ManagerCapabilities:
+        """Give what it can do with the settings *config*; the same for all of them, unless a manager says otherwise."""
+        return cls.capabilities
+
     def __init__(self, config: object, job: JobContext, versions: VersionPolicy) -> None:
         """Keep what is given; no I/O here."""
         self.config = config

@@ -196,7 +196,9 @@ def manager_keeps_enough(draft: Draft) -> Iterator[Problem]:
 def manager_fences(draft: Draft) -> Iterator[Problem]:
     """A manager that cannot refuse a replaced writer is accepted in words."""
     found = draft.checkpoint
-    if found is not None and not found.factory.capabilities.fencing and not found.allow_unfenced:
+    if found is None or found.allow_unfenced:
+        return
+    if not found.factory.capabilities_of(found.settings).fencing:
         text = f"manager {found.manager} cannot refuse a replaced writer: set allow_unfenced = true to accept that"
         yield Problem(("checkpoint", "manager"), text)
 

@@ -139,9 +139,13 @@ class Follower:
             self._view = view
 
     def _fold(self, view: TopicView, batch: Batch) -> None:
+        """Take a batch in: of each key the last record, as if compaction had been here already."""
         offsets, index = batch.offsets(), 0
         try:
-            for index, (data, value) in enumerate(batch.changes()):
+            changes = batch.changes()
+            last = {data: at for at, (data, _) in enumerate(changes)}
+            for index in sorted(last.values()):
+                data, value = changes[index]
                 key = view.key_of(data)
                 offset = offsets[index]
                 if value is None:

@@ -8,7 +8,7 @@ reads the topic. Ours have types that Samza skips, whatever their values are: ``
 
 from __future__ import annotations
 
-from attrs import frozen
+from attrs import field, frozen
 
 from millpond.checkpoint import CheckpointId
 from millpond.errors import FormatError
@@ -47,6 +47,32 @@ class Key:
     claim: bool = False
     kept: CheckpointId | None = None
     pin: str | None = None
+
+
+_KEPT_AT = f'"{_KEPT}'.encode()
+_TYPE = b'"type":'
+_END = b'"}'
+
+
+@frozen
+class KeptKeys:
+    """Reads keys of kept checkpoints as we write them, which are most of a topic's: what is before the id only once."""
+
+    _fronts: dict[bytes, Key] = field(factory=dict, init=False)
+
+    def decode(self, data: bytes) -> Key | None:
+        """Read a key; None if it is of another kind, or not as we write it."""
+        front, _, rest = data.rpartition(_KEPT_AT)
+        if not front.endswith(_TYPE) or not rest.endswith(_END):
+            return None
+        known = self._fronts.get(front)
+        if known is None:
+            known = self._fronts[front] = decode(front + b'""}')
+        id = rest[: -len(_END)].decode("ascii", "replace")
+        try:
+            return Key(known.task, known.grouper, _KEPT + id, kept=CheckpointId.parse(id))
+        except ValueError:
+            return None
 
 
 def decode(data: bytes) -> Key:

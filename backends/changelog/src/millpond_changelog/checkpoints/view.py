@@ -14,7 +14,7 @@ from attrs import define, field, frozen
 from millpond.checkpoint import CheckpointId
 from millpond.errors import ConfigError
 from millpond_changelog.checkpoints import keys
-from millpond_changelog.checkpoints.keys import Key
+from millpond_changelog.checkpoints.keys import KeptKeys, Key
 
 
 @frozen
@@ -95,6 +95,7 @@ class TopicView:
     max_age: timedelta
     tasks: dict[str, TaskView] = field(factory=dict)
     _keys: dict[bytes, Key] = field(factory=dict, init=False)
+    _kept: KeptKeys = field(factory=KeptKeys, init=False)
 
     def key_of(self, data: bytes) -> Key:
         """
@@ -107,7 +108,7 @@ class TopicView:
         key = self._keys.get(data)
         if key is not None:
             return key
-        key = keys.decode(data)
+        key = self._kept.decode(data) or keys.decode(data)
         if key.grouper != self.grouper:
             raise ConfigError(
                 f"it was written by a job with the grouper {key.grouper}, and this one has {self.grouper}: set "
