@@ -21,7 +21,8 @@ class Request:
 
     Attributes:
         verb: S3's name for it.
-        kind: What it was about: data, records, pins, or what the query lists.
+        kind: What it was about: data, records, pins, or the probes by which a job tries its bucket; empty if it is
+            not told, as with removals, whose keys are in the body.
         key: The object's key; "-" where there is none.
     """
 
@@ -35,7 +36,7 @@ def read_log(path: Path) -> Iterator[Request]:
     for line in path.read_text("utf-8", "replace").splitlines():
         if found := _LINE.search(line):
             where = f"{found['key']} {found['uri']}".replace("%2F", "/")
-            kind = next((kind for kind in _KINDS if f"/{kind}/" in where), "")
+            kind = "probes" if "/.probe-" in where else next((kind for kind in _KINDS if f"/{kind}/" in where), "")
             yield Request(found["verb"], kind, found["key"])
 
 
