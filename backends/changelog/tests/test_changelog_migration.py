@@ -11,8 +11,9 @@ import pytest
 
 import millpond
 from millpond.checkpoint import SystemStreamPartition
-from millpond.errors import ConfigError
+from millpond.errors import ConfigError, TransientError
 from millpond.formats.changelog_marker import FACTORY
+from millpond.points import arm
 
 pytest.importorskip("rocksdict")
 
@@ -145,3 +146,37 @@ def test_a_start_without_changes_writes_nothing_to_the_log(service: Service) -> 
             task.commit_now(30)
         assert before == log.extent("delays.log.v1", 0)
         log.close()
+
+
+@pytest.mark.parametrize("misses", [3, 12])
+def test_a_log_that_is_not_required_catches_up(service: Service, misses: int) -> None:
+    """While its log fails, commits go on without it; then its changes since, or the whole store, follow."""
+    config = service.config(["log", "archive"], ["log", "archive"], {})
+    config["backends"]["log"]["required"] = False
+    broken = [True]
+
+    def fail(point: str) -> None:
+        if point == "changelog.sent" and broken[0]:
+            raise TransientError("the test lets this fail")
+
+    with millpond.open_job(config) as job, job.open_task(TASK) as task:
+        delays = task.store("delays")
+        delays["before"] = 0
+        task.commit_now(30)
+        arm(fail)
+        try:
+            for number in range(misses):
+                delays[f"k{number}"] = number
+                delays.delete(f"k{number - 2}")
+                assert FACTORY not in task.commit_now(30).markers
+        finally:
+            arm(None)
+        broken[0] = False
+        delays["after"] = 1
+        assert FACTORY in task.commit_now(30).markers
+        expected = dict(delays.scan())
+    shutil.rmtree(service.folder / "state")
+    shutil.rmtree(service.folder / "objects")
+
+    with millpond.open_job(config) as job, job.open_task(TASK) as task:
+        assert expected == dict(task.store("delays").scan())
