@@ -54,5 +54,5 @@ def say(requests: Iterable[Request]) -> Iterator[str]:
     for (verb, kind), count in sorted(kinds.items()):
         yield f"  {count:7,} {verb} {kind}".rstrip()
     yield "the last PUTs, as they came:"
-    for one in [one for one in known if one.verb == "PutObject"][-SHOWN:]:
+    for one in [one for one in known if one.verb == "PutObject" and one.kind in _KINDS][-SHOWN:]:
         yield f"  PUT {one.key}"
