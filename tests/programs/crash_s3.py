@@ -8,6 +8,7 @@ the like, which come first and choose another of its modules.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -43,7 +44,18 @@ def main(arguments: list[str]) -> int:
         template.write_text(template_of(server), "utf-8")
         _make_bucket(server)
         command = [sys.executable, "-m", module, "--backend", "s3", "--config-template", str(template), *arguments]
-        return subprocess.run(command, env={**os.environ, **server.environment}, check=False).returncode
+        return _run(command, {**os.environ, **server.environment})
+
+
+def _run(command: list[str], environment: dict[str, str]) -> int:
+    """Run the lab; told to end, let it tell what it has run by then, and end the server too."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with subprocess.Popen(command, env=environment) as lab:
+        try:
+            return lab.wait()
+        except KeyboardInterrupt:
+            lab.terminate()
+            return lab.wait()
 
 
 def template_of(server: S3Server) -> str:
