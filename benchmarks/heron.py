@@ -4,8 +4,8 @@ What a served checkpoint manager of Heron's protocol costs beside a bare asyncio
     python benchmarks/heron.py [--seconds 3] [--repetitions 5] [--megabytes 64] [--connections 1000] [--directory DIR]
 
 Servers run in processes of their own. The echo is made of asyncio's streams, with the frames of the saves: it reads a
-length and what it counts, and sends it back; one of a protocol class, which parses nothing either, stands beside it. The
-copy is a file that is copied and synced; the same over a socket, synced too, stands beside it.
+length and what it counts, and sends it back; one of a protocol class, which parses nothing either, stands beside it.
+The copy is a file that is copied and synced; the same over a socket, synced too, stands beside it.
 """
 
 from __future__ import annotations

@@ -25,7 +25,8 @@ from typing import Any
 
 from attrs import frozen
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from table import Row, at_least, at_most, show
 
 from millpond.events import CommitPublished, Event

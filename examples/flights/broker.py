@@ -28,7 +28,8 @@ def serve(root: Path) -> Iterator[str]:
 def write_topic(address: str, streams: Path) -> None:
     """Write each origin's stream into its partition, so that a row's number is its offset."""
     from confluent_kafka import Producer
-    from confluent_kafka.admin import AdminClient, NewTopic
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.cimpl import NewTopic
 
     admin = AdminClient({"bootstrap.servers": address})
     admin.create_topics([NewTopic(TOPIC, len(ORIGINS), 1)])[TOPIC].result(30)

@@ -286,8 +286,8 @@ class TaskBackupManager(ABC):
 
     def cleanup(self, retained: Sequence[Checkpoint]) -> None:
         """
-        Remove what no checkpoint in *retained* needs; on a worker, after a publication and once at the start. After each
-        publication, or where the checkpoint manager says ``tidy_every``, after one of so many.
+        Remove what no checkpoint in *retained* needs; on a worker, after a publication and once at the start. After
+        each publication, or where the checkpoint manager says ``tidy_every``, after one of so many.
 
         *retained* are all checkpoints of this task that must stay restorable, newest first, pinned ones too. Remove
         only what this claim's writer made and, a grace period after the claim, what earlier epochs left. Idempotent;

@@ -47,4 +47,5 @@ def _project(artifacts: Iterable[str]) -> str:
 
 def _dependency(artifact: str) -> str:
     group, name, version = artifact.split(":")
-    return f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version></dependency>\n"
+    inner = f"<groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>"
+    return f"<dependency>{inner}</dependency>\n"

@@ -56,7 +56,8 @@ class Watch:
     def interrupted(self) -> StoreClosedError:
         """Give the error of a restore over which the job is closed, or that the host gave up."""
         return StoreClosedError(
-            f"job {self._task.job.job!r} was closed, or the opening given up, while task {self._task.task!r} was restored"
+            f"job {self._task.job.job!r} was closed, or the opening given up, while task {self._task.task!r} was being "
+            "restored"
         )
 
     def late(self) -> TransientError:

@@ -2,8 +2,8 @@
 Fences, for a log that keeps no earlier owner from writing.
 
 A claim's first record in each partition is a fence: a tombstone under a key of its own, which deletes nothing for
-whoever does not know it. A reader skips what a smaller epoch wrote behind it. That is the most that readers can do: compaction
-knows no fences, so a late record may still take an earlier one's place. Hence transactions are the rule.
+whoever does not know it. A reader skips what a smaller epoch wrote behind it. That is the most that readers can do:
+compaction knows no fences, so a late record may still take an earlier one's place. Hence transactions are the rule.
 """
 
 from __future__ import annotations
