@@ -101,11 +101,13 @@ class FolderStore(BlobStore):
     def list(self, prefix: str, *, after: str = "") -> Iterator[BlobEntry]:
         """Give the files below *prefix*, sorted by key."""
         folder = prefix[: prefix.rfind("/") + 1]
+        if folder:
+            self._path(folder.rstrip("/"))
         found = [entry for entry in self._walk(folder) if entry.key.startswith(prefix) and entry.key > after]
         return iter(sorted(found, key=lambda entry: entry.key))
 
     def _walk(self, folder: str) -> Iterator[BlobEntry]:
-        path = self._path(folder.rstrip("/")) if folder else self.root
+        path = self.root / folder  # links are not followed below, so it is inside
         with explained("list", path):
             try:
                 with os.scandir(path) as entries:
