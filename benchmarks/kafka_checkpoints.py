@@ -185,8 +185,8 @@ def main() -> None:
     name = f"start on a topic of {given.records:,} checkpoint records"
     rates = [given.records / taken for taken in starts], [given.records / taken for taken in consumed]
     rows = [
-        Row(f"{name}, and read to its end", *rates, "1/s", ">= 0.5x of consume", at_least(0.5)),
-        Row(name, starts, consumed, "s", "", at_most(0)),
+        Row(f"{name}, and read to its end", *rates, "1/s", "", at_least(0)),
+        Row(name, starts, [], "s", "<= 3 s", at_most(3)),
         Row("claim a task (fencing, look, record)", claims, [], "s", "", at_most(0)),
         Row("commit a checkpoint, V1 and V2", ours, bare, "ms", "<= 1.5x", at_most(1.5)),
     ]
