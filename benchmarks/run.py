@@ -26,8 +26,10 @@ QUICK = {
     "objects": ["--gigabytes", "0.2", "--repetitions", "3"],
     "object_sizes": ["--keys", "100000", "--commits", "24", "--repetitions", "1"],
     "coordinator": ["--tasks", "300", "--repetitions", "2"],
+    "changelog": ["--records", "100000", "--puts", "30000", "--repetitions", "3"],
     "kafka_checkpoints": ["--records", "30000", "--commits", "20", "--repetitions", "3"],
     "hosts_kafka": ["--records", "60000", "--gigabytes", "0.2", "--repetitions", "3"],
+    "heron": ["--seconds", "1", "--repetitions", "3"],
 }
 """The programs in their order, with what makes each quick."""
 NO_FOLDER = ("imports",)
