@@ -22,18 +22,17 @@ from attrs import define, field
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from services import maven
 from services.file_system_server import CACHE
 from services.processes import START_TIMEOUT_S, ServerError, free_port, stop
 
 VERSION = "4.4.0"
 JARS = CACHE / f"kafka-{VERSION}"
 # The second, which must be of the version that the first brings along, because Kafka is mute without it.
-PROJECT = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
-<groupId>millpond</groupId><artifactId>kafka-for-tests</artifactId><version>1</version><dependencies>
-<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{VERSION}</version></dependency>
-<dependency><groupId>org.apache.logging.log4j</groupId><artifactId>log4j-slf4j-impl</artifactId><version>2.25.5</version></dependency>
-</dependencies></project>
-"""
+ARTIFACTS = (
+    f"org.apache.kafka:kafka_2.13:{VERSION}",
+    "org.apache.logging.log4j:log4j-slf4j-impl:2.25.5",
+)
 LOGGING = """<Configuration status="error"><Appenders><Console name="out">
 <PatternLayout pattern="%d %p %c{1} %m%n"/></Console>
 </Appenders><Loggers><Root level="warn"><AppenderRef ref="out"/></Root></Loggers></Configuration>
@@ -41,7 +40,6 @@ LOGGING = """<Configuration status="error"><Appenders><Console name="out">
 ARCHIVE = "classes.jsa"
 CLUSTER = "millpondMillpondMillpo"
 EXTERNAL = "MILLPOND_TEST_KAFKA"
-LONGEST_INSTALL_S = 420
 # Time-outs are those of a broker whose tests cannot wait: a registration that lapses, a group that settles, a cleaner.
 SETTINGS: Mapping[str, object] = {
     "process.roles": "broker,controller",
@@ -93,18 +91,7 @@ def missing() -> str | None:
 
 def install() -> None:
     """Fetch the jars, unless they are there, and archive their loaded classes; nothing half-fetched is left."""
-    if not JARS.is_dir():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        folder = JARS.with_name(f".{JARS.name}-{os.getpid()}")
-        try:
-            folder.mkdir()
-            (folder / "pom.xml").write_text(PROJECT)
-            (folder / "log4j2.xml").write_text(LOGGING)
-            copy = ["mvn", "-q", "-B", "-f", str(folder / "pom.xml"), "dependency:copy-dependencies"]
-            subprocess.run([*copy, f"-DoutputDirectory={folder}"], check=True, timeout=LONGEST_INSTALL_S)
-            folder.rename(JARS)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+    maven.install(JARS, ARTIFACTS, lambda folder: (folder / "log4j2.xml").write_text(LOGGING))
     if not (JARS / ARCHIVE).is_file():
         _archive_classes()
 

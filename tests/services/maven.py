@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 LONGEST_INSTALL_S = 420
@@ -20,8 +20,15 @@ def missing(server: str, jars: Path, command: str) -> str | None:
     return None
 
 
-def install(jars: Path, artifacts: Iterable[str]) -> None:
-    """Fetch the artifacts (``group:name:version``) and all that they need, unless the folder is there."""
+def install(jars: Path, artifacts: Iterable[str], complete: Callable[[Path], object] = Path.exists) -> None:
+    """
+    Fetch the artifacts (``group:name:version``) and all that they need, unless the folder is there.
+
+    Args:
+        jars: The folder.
+        artifacts: What it is to hold, with their own dependencies.
+        complete: Called with the folder while nobody sees it yet, to make what else belongs there.
+    """
     if jars.is_dir():
         return
     jars.parent.mkdir(parents=True, exist_ok=True)
@@ -32,6 +39,7 @@ def install(jars: Path, artifacts: Iterable[str]) -> None:
         copy = ["mvn", "-q", "-B", "-f", str(folder / "pom.xml"), "dependency:copy-dependencies"]
         scope = ["-DincludeScope=runtime", f"-DoutputDirectory={folder}"]
         subprocess.run([*copy, *scope], check=True, timeout=LONGEST_INSTALL_S)
+        complete(folder)
         folder.rename(jars)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

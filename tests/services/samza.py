@@ -17,18 +17,13 @@ from attrs import frozen
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from services import maven
 from services.file_system_server import CACHE
 
 VERSION = "1.8.0"
 JARS = CACHE / f"samza-{VERSION}"
 SOURCE = Path(__file__).parent / "java" / "ReadCheckpoints.java"
-PROJECT = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
-<groupId>millpond</groupId><artifactId>samza-for-tests</artifactId><version>1</version><dependencies>
-<dependency><groupId>org.apache.samza</groupId><artifactId>samza-kafka_2.12</artifactId><version>{VERSION}</version></dependency>
-<dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
-</dependencies></project>
-"""
-LONGEST_INSTALL_S = 420
+ARTIFACTS = (f"org.apache.samza:samza-kafka_2.12:{VERSION}", "org.slf4j:slf4j-simple:1.7.36")
 LONGEST_READ_S = 90
 
 
@@ -61,20 +56,11 @@ def missing() -> str | None:
 
 def install() -> None:
     """Fetch the jars and compile the class, unless they are there; nothing half-made is left."""
-    if (JARS / "ReadCheckpoints.class").is_file():
-        return
-    CACHE.mkdir(parents=True, exist_ok=True)
-    folder = JARS.with_name(f".{JARS.name}-{os.getpid()}")
-    try:
-        folder.mkdir()
-        (folder / "pom.xml").write_text(PROJECT)
-        copy = ["mvn", "-q", "-B", "-f", str(folder / "pom.xml"), "dependency:copy-dependencies"]
-        subprocess.run([*copy, f"-DoutputDirectory={folder}"], check=True, timeout=LONGEST_INSTALL_S)
-        subprocess.run(["javac", "-cp", f"{folder}/*", "-d", str(folder), str(SOURCE)], check=True, timeout=120)
-        shutil.rmtree(JARS, ignore_errors=True)
-        folder.rename(JARS)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    maven.install(JARS, ARTIFACTS, _compile)
+
+
+def _compile(folder: Path) -> None:
+    subprocess.run(["javac", "-cp", f"{folder}/*", "-d", str(folder), str(SOURCE)], check=True, timeout=120)
 
 
 def read(address: str, job: str, versions: str, tasks: Sequence[str]) -> dict[str, SamzaCheckpoint]:
