@@ -24,6 +24,13 @@ PLACE = CACHE / f"azurite-{VERSION}"
 PROGRAM = PLACE / "node_modules" / ".bin" / "azurite-blob"
 LONGEST_INSTALL_S = 180
 ATTEMPTS = 2
+# npm waits ten seconds and more between its own attempts otherwise, for each of some hundred packages.
+PATIENCE = (
+    "--fetch-retries=4",
+    "--fetch-retry-mintimeout=500",
+    "--fetch-retry-maxtimeout=4000",
+    "--fetch-timeout=30000",
+)
 CONTAINER = "millpond"
 ACCOUNT = "devstoreaccount1"
 # Not a secret: it is printed in Azurite's manual, and the same everywhere.
@@ -59,7 +66,7 @@ def _install() -> None:
     try:
         folder.mkdir()
         command = ["npm", "install", "--silent", "--no-fund", "--no-audit", "--ignore-scripts", f"azurite@{VERSION}"]
-        subprocess.run([*command, "--prefix", str(folder)], check=True, timeout=LONGEST_INSTALL_S)
+        subprocess.run([*command, *PATIENCE, "--prefix", str(folder)], check=True, timeout=LONGEST_INSTALL_S)
         folder.rename(PLACE)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
