@@ -16,6 +16,7 @@ import itertools
 import os
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
+from memory import Watch, resident
 from rocksdict import Options, Rdict, WriteBatch, WriteOptions
 from table import Row, at_least, at_most, show
 
@@ -38,6 +40,8 @@ from services import kafka
 
 TASK = "Partition 0"
 PIECE = 1_000
+MEMORY_MIB = 256 + 192
+"""The job's default ``buffer_memory`` and the engine's ``cache_size``."""
 
 numbers = itertools.count(1)
 
@@ -275,16 +279,50 @@ def starts(bench: Bench, given: argparse.Namespace) -> list[Row]:
     ]
 
 
+def memories(bench: Bench, given: argparse.Namespace) -> list[Row]:
+    """Measure by how much a process grows that restores a small topic, and one ten times as large."""
+    found = []
+    for count in (given.records // 10, given.records):
+        one = Bench(bench.address, bench.folder / str(count))
+        one.fill(count)
+        grown = [grown_in_child(one) / (1 << 20) for _ in range(given.repetitions)]
+        budget = f"<= {MEMORY_MIB} (buffers and cache)"
+        name = f"memory of a restore of {count:,} records from empty"
+        found.append(Row(name, grown, [], "MiB", budget, at_most(MEMORY_MIB)))
+    return found
+
+
+def grown_in_child(bench: Bench) -> float:
+    """Give the bytes by which a process of its own grows."""
+    words = [sys.executable, __file__, "--child", bench.address, str(bench.folder), bench.name]
+    return float(subprocess.run(words, check=True, capture_output=True, text=True, timeout=600).stdout.split()[-1])
+
+
+def child(address: str, folder: str, name: str) -> None:
+    """Restore once, after all code has been loaded and a small task has run, and print the growth."""
+    Bench(address, Path(folder, f"small-{os.getpid()}")).fill(100)
+    bench = Bench(address, Path(folder))
+    bench.name = name
+    idle = resident()
+    with Watch() as watch:
+        bench.restore(1)
+    print(watch.most - idle)
+
+
 def main() -> None:
     """Start a broker, measure, print."""
     words = argparse.ArgumentParser(description=__doc__.splitlines()[1])
     words.add_argument("--records", type=int, default=1_000_000)
     words.add_argument("--puts", type=int, default=200_000)
     words.add_argument("--repetitions", type=int, default=3)
-    words.add_argument("--only", default="commit,restore,start")
+    words.add_argument("--only", default="commit,restore,start,memory")
+    words.add_argument("--child", nargs=3, default=None, help=argparse.SUPPRESS)
     words.add_argument("--directory", type=Path, default=None)
     given = words.parse_args()
-    parts = {"commit": commits, "restore": restores, "start": starts}
+    if given.child:
+        child(*given.child)
+        return
+    parts = {"commit": commits, "restore": restores, "start": starts, "memory": memories}
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(dir=given.directory) as folder, kafka.serve(Path(folder, "kafka")) as broker:
         for part in given.only.split(","):

@@ -39,6 +39,7 @@ class CompactedLogModel(LogModel):
     """Everything below the newest checkpoint is compacted at once."""
 
     retain = 1
+    point_in_time = False
 
     def __init__(self) -> None:
         super().__init__()
