@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import ipaddress
 import json
+import logging
 import secrets
 import socket
 import ssl
@@ -592,6 +593,63 @@ def test_mutual_tls_carries_messages(tls: Callable[..., ssl.SSLContext], secret:
         _, orders = joined(link, got)
         end.send("a", begin(1))
         assert orders.next() == begin(1)
+
+
+def test_over_tls_both_directions_at_once_lose_nothing(tls: Callable[..., ssl.SSLContext]) -> None:
+    """Reports and orders that cross on one TLS connection all arrive: no two threads work on one TLS object."""
+    with listening(Trust(tls=tls(True))) as (end, got), linked(end.address, trust=Trust(tls=tls(False))) as link:
+        for start in range(20):
+            member, orders = joined(link, got, f"m{start}")
+            for number in range(1, 201):
+                end.send(f"m{start}", begin(number))
+                member.send(Alive(member=f"m{start}", incarnation=str(number)))
+            assert [orders.next().attempt.number for _ in range(200)] == list(range(1, 201))
+            assert [int(got.next().incarnation) for _ in range(200)] == list(range(1, 201))
+
+
+class Told(logging.Handler):
+    """Takes what is logged as a warning; a test waits for it."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.texts = Mailbox()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts(record.getMessage())
+
+
+@pytest.fixture
+def told() -> Iterator[Mailbox]:
+    handler = Told()
+    logging.getLogger("millpond").addHandler(handler)
+    yield handler.texts
+    logging.getLogger("millpond").removeHandler(handler)
+
+
+def test_a_coordinator_with_a_foreign_certificate_is_told_of(
+    tls: Callable[..., ssl.SSLContext], tmp_path: Path, told: Mailbox
+) -> None:
+    """A member that cannot believe its coordinator's certificate says so, once, and does not wait in silence."""
+    doubting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    doubting.load_verify_locations(tmp_path / "foreign-authority.pem")
+    with listening(Trust(tls=tls(True))) as (end, _), linked(end.address, trust=Trust(tls=doubting)) as link:
+        link.member_end("a").open(Mailbox())
+        assert "TLS with the coordinator at 127.0.0.1" in (text := told.next()) and "certificate" in text
+        assert told.is_empty(0.3)
+
+
+def test_a_member_without_any_coordinator_says_so(told: Mailbox) -> None:
+    """When no coordinator answers for long, the log warns once, with all the addresses, and the member tries on."""
+    with listening() as (gone, _):
+        address = gone.address
+    with linked(address, address, timeout_s=0.2) as link:
+        link.member_end("a").open(Mailbox())
+        assert f"no coordinator has answered at {address}, {address}" in told.next()
+        assert told.is_empty(0.3)
+        again, got = TcpCoordinatorEnd(address), Mailbox()
+        again.open(got)
+        joined(link, got)
+        again.close()
 
 
 @pytest.mark.parametrize("member", ["none", "foreign-"])

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
-import socket
+import ssl
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Sequence
 from itertools import cycle
+from typing import Any
 
 from attrs import define
 
@@ -16,7 +19,6 @@ from millpond.coordinator.binding import Address, Trust
 from millpond.coordinator.ends import MemberEnd
 from millpond.coordinator.messages import Order, Report
 from millpond.coordinator.wire import (
-    HEAD,
     MAX_GREETING,
     PROTOCOL,
     ClientHello,
@@ -24,11 +26,11 @@ from millpond.coordinator.wire import (
     ServerHello,
     ServerProof,
     addressed_of,
-    frame_size,
     hello_of,
     is_proof,
     new_nonce,
     proof,
+    read_frame,
     to_json,
 )
 from millpond.errors import ConfigError, FormatError
@@ -36,6 +38,7 @@ from millpond.errors import ConfigError, FormatError
 log = logging.getLogger("millpond")
 
 _MOST_UNSENT = 10_000
+_LEAVING_S = 1.0
 
 
 class TcpLink:
@@ -43,7 +46,8 @@ class TcpLink:
     A connection to whoever leads, shared by the members of one process. Any thread.
 
     It tries the addresses in turn until a coordinator answers, and again when the connection breaks. What cannot be
-    sent meanwhile is lost, but for what is waiting when the very first connection is made.
+    sent meanwhile is lost, but for what is waiting when the very first connection is made. One thread with an event
+    loop reads and writes: an object of TLS bears no second thread.
     """
 
     def __init__(
@@ -61,7 +65,8 @@ class TcpLink:
         Args:
             addresses: Where coordinators may listen; a standby listens once it leads.
             trust: How both ends prove who they are.
-            timeout_s: How long connecting, greeting and each piece of sending may take.
+            timeout_s: How long connecting, greeting and each piece of sending may take; and after how long without any
+                coordinator the log warns.
             idle_timeout_s: A connection on which nothing comes for so long is made anew; a coordinator sends regularly.
             retry_s: The pause after each address that did not answer.
 
@@ -70,18 +75,21 @@ class TcpLink:
         """
         if not addresses or any(address.port == 0 for address in addresses):
             raise ConfigError(f"a member needs the addresses of its coordinators, with ports, not {list(addresses)}")
-        self._addresses = cycle(addresses)
+        self._addresses = tuple(addresses)
         self._trust = trust or Trust()
         self._timeout_s = timeout_s
         self._idle_timeout_s = idle_timeout_s
         self._retry_s = retry_s
         self._deliver: dict[str, Callable[[Order], None]] = {}
-        self._lock = threading.Lock()
         self._unsent: deque[bytes] = deque(maxlen=_MOST_UNSENT)
-        self._to_send = threading.Condition(self._lock)
-        self._ended = threading.Event()
-        self._socket: socket.socket | None = None
-        self._threads: list[threading.Thread] = []
+        self._lock = threading.Lock()  # of both
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._is_ended = False
+        # Of the loop's thread:
+        self._task: asyncio.Task[None] | None = None
+        self._to_send = asyncio.Event()
+        self._alone_since: float | None = None
         self._told = ""
 
     def member_end(self, member: str) -> MemberEnd:
@@ -92,9 +100,12 @@ class TcpLink:
         """Deliver the orders for *member* from now on."""
         with self._lock:
             self._deliver[member] = deliver
-            if not self._threads and not self._ended.is_set():
-                self._threads = [threading.Thread(target=self._run, name="millpond-member-tcp", daemon=True)]
-                self._threads[0].start()
+            if self._thread is None and not self._is_ended:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(
+                    target=self._work, args=(self._loop,), name="millpond-member-tcp", daemon=True
+                )
+                self._thread.start()
 
     def end(self, member: str, deliver: Callable[[Order], None] | None) -> None:
         """Deliver nothing more for *member*, unless a later start of it has taken over."""
@@ -105,38 +116,63 @@ class TcpLink:
     def send(self, report: Report) -> None:
         """Put *report* behind what waits to be sent; FormatError if it cannot be written at all."""
         data = to_json(report)
-        with self._to_send:
+        with self._lock:
+            was_empty = not self._unsent
             self._unsent.append(data)
-            self._to_send.notify()
+        if was_empty:
+            self._call(self._to_send.set)
 
     def close(self) -> None:
-        """Send what waits, for a moment, then end the connection and the threads; idempotent."""
-        with self._to_send:
-            if not self._ended.is_set() and self._socket is not None:
-                self._to_send.wait_for(lambda: not self._unsent, 1.0)
-            self._ended.set()
-            self._to_send.notify_all()
-        self._break()
-        for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join(self._timeout_s)
+        """Send what waits, for a moment, then end the connection and the thread; idempotent."""
+        with self._lock:
+            self._is_ended = True
+            thread = self._thread
+        self._call(self._end)
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(self._timeout_s)
 
-    # ------------------------------------------------------------------------------------------------------- connection
+    def _call(self, act: Callable[[], object]) -> None:
+        loop = self._loop
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and with it all that could be done
+                loop.call_soon_threadsafe(act)
 
-    def _run(self) -> None:
-        while not self._ended.is_set():
-            address = next(self._addresses)
+    # ----------------------------------------------------------------------------------------------- the loop's thread
+
+    def _work(self, loop: asyncio.AbstractEventLoop) -> None:
+        with asyncio.Runner(loop_factory=lambda: loop) as runner, contextlib.suppress(asyncio.CancelledError):
+            runner.run(self._run())
+
+    def _end(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        self._task = asyncio.current_task()
+        self._alone_since = time.monotonic()
+        for address in cycle(self._addresses):
+            if self._is_ended:
+                return
             try:
-                self._talk(address)
+                await self._talk(address)
+            except ssl.SSLError as error:
+                self._tell_once(f"TLS with the coordinator at {address} fails: {error}: see both ends' certificates")
             except (OSError, EOFError) as error:
-                log.debug("no coordinator at %s: %r", address, error)
+                self._missed(address, error)
             except FormatError as error:
                 self._tell_once(f"the coordinator at {address} cannot be spoken to: {error}")
             except Exception:  # whatever it is, the members are lost unless somebody goes on connecting
                 log.exception("the connection to the coordinator at %s has failed", address)
-            finally:
-                self._break()
-            self._ended.wait(self._retry_s)
+            await asyncio.sleep(self._retry_s)
+
+    def _missed(self, address: Address, error: Exception) -> None:
+        """Note that *address* did not answer: of several, only one does; warn when none does for long."""
+        log.debug("no coordinator at %s: %r", address, error)
+        if self._alone_since is None:
+            self._alone_since = time.monotonic()
+        elif time.monotonic() - self._alone_since >= self._timeout_s:
+            where = ", ".join(map(str, self._addresses))
+            self._tell_once(f"for {self._timeout_s:g} s no coordinator has answered at {where}; trying on")
 
     def _tell_once(self, text: str) -> None:
         """Warn of what goes wrong at each try, once until it changes."""
@@ -144,74 +180,53 @@ class TcpLink:
             log.warning("%s", text)
         self._told = text
 
-    def _talk(self, address: Address) -> None:
-        connection = self._connect(address)
-        reports, orders = self._greet(connection)
-        self._told = ""
-        connection.settimeout(self._idle_timeout_s)
-        sender = threading.Thread(
-            target=self._send_all, args=(connection, reports), name="millpond-member-tcp-send", daemon=True
-        )
-        with self._lock:
-            self._socket = connection
-        sender.start()
+    async def _talk(self, address: Address) -> None:
+        """Be connected to the coordinator at *address* until that breaks."""
+        async with asyncio.timeout(self._timeout_s):
+            reader, writer = await self._connect(address)
         try:
-            while not self._ended.is_set():
-                addressed = addressed_of(orders.open(_read_frame(connection)))
-                self._give(addressed.to, addressed.order)
-        finally:
-            self._break()
-            with self._to_send:
-                self._unsent.clear()
-                self._to_send.notify_all()
-            sender.join(self._timeout_s)
-
-    def _connect(self, address: Address) -> socket.socket:
-        plain = socket.create_connection((address.host, address.port), self._timeout_s)
-        try:
-            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if self._trust.tls is None:
-                return plain
-            return self._trust.tls.wrap_socket(plain, server_hostname=self._trust.server_name or address.host)
-        except BaseException:
-            plain.close()
-            raise
-
-    def _greet(self, connection: socket.socket) -> tuple[Sealer, Sealer]:
-        """Prove that we know the secret, and let the coordinator prove it."""
-        try:
-            secret, plain = self._trust.secret, Sealer(None, "", "", "")
-            hello = hello_of(_read_frame(connection, MAX_GREETING), ServerHello)
-            if hello.millpond != PROTOCOL:
-                raise FormatError(f"it speaks protocol {hello.millpond}, and this release {PROTOCOL}")
-            if hello.secret != (secret is not None):
-                wants = "asks for a shared secret, and none is set" if hello.secret else "knows no shared secret"
-                raise FormatError(f"it {wants} here: give both ends the same")
-            nonce = new_nonce()
-            connection.sendall(plain.frame(to_json(ClientHello(nonce, proof(secret, "client", hello.nonce, nonce)))))
-            answer = hello_of(_read_frame(connection, MAX_GREETING), ServerProof)
-            if not is_proof(answer.proof, proof(secret, "server", hello.nonce, nonce)):
-                raise FormatError("it does not know the shared secret")
-            return Sealer(secret, "reports", hello.nonce, nonce), Sealer(secret, "orders", hello.nonce, nonce)
-        except BaseException:
-            connection.close()
-            raise
-
-    def _send_all(self, connection: socket.socket, reports: Sealer) -> None:
-        while True:
-            with self._to_send:
-                while not self._unsent and self._socket is connection and not self._ended.is_set():
-                    self._to_send.wait(1.0)
-                if self._socket is not connection or self._ended.is_set():
-                    return
-                data = self._unsent.popleft()
-                if not self._unsent:
-                    self._to_send.notify_all()
+            async with asyncio.timeout(self._timeout_s):
+                reports, orders = await self._greet(reader, writer)
+            self._told, self._alone_since = "", None
             try:
-                connection.sendall(reports.frame(data))
-            except OSError:
-                self._break()
-                return
+                await _either(self._receive(reader, orders), self._send_all(writer, reports))
+            except asyncio.CancelledError:
+                await self._leave(writer, reports)
+                raise
+            finally:
+                with self._lock:
+                    self._unsent.clear()
+        finally:
+            writer.transport.abort()
+
+    async def _connect(self, address: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        tls = self._trust.tls
+        name = None if tls is None else self._trust.server_name or address.host
+        return await asyncio.open_connection(address.host, address.port, ssl=tls, server_hostname=name)
+
+    async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> tuple[Sealer, Sealer]:
+        """Prove that we know the secret, and let the coordinator prove it."""
+        secret, plain = self._trust.secret, Sealer(None, "", "", "")
+        hello = hello_of(await read_frame(reader, MAX_GREETING), ServerHello)
+        if hello.millpond != PROTOCOL:
+            raise FormatError(f"it speaks protocol {hello.millpond}, and this release {PROTOCOL}")
+        if hello.secret != (secret is not None):
+            wants = "asks for a shared secret, and none is set" if hello.secret else "knows no shared secret"
+            raise FormatError(f"it {wants} here: give both ends the same")
+        nonce = new_nonce()
+        writer.write(plain.frame(to_json(ClientHello(nonce, proof(secret, "client", hello.nonce, nonce)))))
+        await writer.drain()
+        answer = hello_of(await read_frame(reader, MAX_GREETING), ServerProof)
+        if not is_proof(answer.proof, proof(secret, "server", hello.nonce, nonce)):
+            raise FormatError("it does not know the shared secret")
+        return Sealer(secret, "reports", hello.nonce, nonce), Sealer(secret, "orders", hello.nonce, nonce)
+
+    async def _receive(self, reader: asyncio.StreamReader, orders: Sealer) -> None:
+        while True:
+            async with asyncio.timeout(self._idle_timeout_s):
+                content = await read_frame(reader)
+            addressed = addressed_of(orders.open(content))
+            self._give(addressed.to, addressed.order)
 
     def _give(self, member: str, order: Order) -> None:
         with self._lock:
@@ -220,13 +235,28 @@ class TcpLink:
             if deliver is not None:
                 deliver(order)
 
-    def _break(self) -> None:
+    async def _send_all(self, writer: asyncio.StreamWriter, reports: Sealer) -> None:
+        while True:
+            writer.write(reports.frame(await self._next_unsent()))
+            async with asyncio.timeout(self._timeout_s):
+                await writer.drain()
+
+    async def _next_unsent(self) -> bytes:
+        while True:
+            with self._lock:
+                if self._unsent:
+                    return self._unsent.popleft()
+                self._to_send.clear()
+            await self._to_send.wait()
+
+    async def _leave(self, writer: asyncio.StreamWriter, reports: Sealer) -> None:
+        """Send what waits, for a moment."""
         with self._lock:
-            connection, self._socket = self._socket, None
-        if connection is not None:
-            with suppress(OSError):  # the other end may have broken it already
-                connection.shutdown(socket.SHUT_RDWR)
-            connection.close()
+            writer.writelines([reports.frame(data) for data in self._unsent])
+        writer.close()
+        with contextlib.suppress(OSError):  # also too late: nobody reads at the other end
+            async with asyncio.timeout(_LEAVING_S):
+                await writer.wait_closed()
 
 
 @define
@@ -246,17 +276,14 @@ class _TcpMemberEnd(MemberEnd):
         self._link.end(self._member, self._deliver)
 
 
-def _read_frame(connection: socket.socket, limit: int | None = None) -> bytes:
-    head = _read_exactly(connection, HEAD.size)
-    return _read_exactly(connection, frame_size(head) if limit is None else frame_size(head, limit))
-
-
-def _read_exactly(connection: socket.socket, size: int) -> bytes:
-    pieces, left = [], size
-    while left:
-        piece = connection.recv(min(left, 1 << 16))
-        if not piece:
-            raise EOFError("the coordinator has ended the connection")
-        pieces.append(piece)
-        left -= len(piece)
-    return b"".join(pieces)
+async def _either(*running: Coroutine[Any, Any, None]) -> None:
+    """Run both until one ends or fails, and end the other; what it raised is raised."""
+    tasks = [asyncio.ensure_future(each) for each in running]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in done:
+        task.result()

@@ -15,7 +15,6 @@ from millpond.coordinator.binding import Address, Trust
 from millpond.coordinator.ends import CoordinatorEnd
 from millpond.coordinator.messages import Order, Report
 from millpond.coordinator.wire import (
-    HEAD,
     MAX_GREETING,
     PROTOCOL,
     Addressed,
@@ -23,11 +22,11 @@ from millpond.coordinator.wire import (
     Sealer,
     ServerHello,
     ServerProof,
-    frame_size,
     hello_of,
     is_proof,
     new_nonce,
     proof,
+    read_frame,
     report_of,
     to_json,
 )
@@ -171,7 +170,7 @@ class TcpCoordinatorEnd(CoordinatorEnd):
             self._connections.add(connection)
             while True:
                 async with asyncio.timeout(self._idle_timeout_s):
-                    content = await _read_frame(reader)
+                    content = await read_frame(reader)
                 self._take(connection, report_of(connection.reports.open(content)))
         except FormatError as error:
             log.warning("coordinator: the connection from %s is ended: %s", where, error)
@@ -187,7 +186,7 @@ class TcpCoordinatorEnd(CoordinatorEnd):
         plain = Sealer(None, "", "", "")
         writer.write(plain.frame(to_json(ServerHello(PROTOCOL, nonce, secret is not None))))
         await writer.drain()
-        hello = hello_of(await _read_frame(reader, MAX_GREETING), ClientHello)
+        hello = hello_of(await read_frame(reader, MAX_GREETING), ClientHello)
         if not is_proof(hello.proof, proof(secret, "client", nonce, hello.nonce)):
             raise FormatError("it does not know the shared secret")
         writer.write(plain.frame(to_json(ServerProof(proof(secret, "server", nonce, hello.nonce)))))
@@ -237,11 +236,6 @@ def _encoded(addressed: Addressed) -> bytes | None:
     except FormatError as error:
         log.error("coordinator: an order to %s cannot be sent: %s", addressed.to or "all members", error)
         return None
-
-
-async def _read_frame(reader: asyncio.StreamReader, limit: int | None = None) -> bytes:
-    head = await reader.readexactly(HEAD.size)
-    return await reader.readexactly(frame_size(head) if limit is None else frame_size(head, limit))
 
 
 def _cannot_listen(address: Address, error: OSError) -> Exception:

@@ -15,6 +15,7 @@ repeated or played back. Nothing is hidden: for that, TLS goes underneath.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import secrets
@@ -180,3 +181,14 @@ def frame_size(head: bytes, limit: int = MAX_FRAME + _TAG) -> int:
     if not 0 < size <= limit:
         raise FormatError(f"a frame that says it has {size:,} bytes, where 1 to {limit:,} may be")
     return size
+
+
+async def read_frame(reader: asyncio.StreamReader, limit: int = MAX_FRAME + _TAG) -> bytes:
+    """
+    Read the next frame; give what follows its length.
+
+    Raises:
+        EOFError: The other end has ended the connection.
+        FormatError: Its length is 0 or over *limit*; nothing was allocated.
+    """
+    return await reader.readexactly(frame_size(await reader.readexactly(HEAD.size), limit))
