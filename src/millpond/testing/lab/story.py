@@ -71,6 +71,11 @@ class Life:
     collects: bool = False
     last: bool = False
 
+    @property
+    def checks(self) -> bool:
+        """Whether it tries what an object store promises before it opens the task; the others believe it."""
+        return self.seed % 4 == 0
+
 
 @frozen
 class Story:
