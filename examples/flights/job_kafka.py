@@ -16,6 +16,7 @@ from broker import TOPIC
 from flights import ORIGINS, from_row
 from job import BATCH, Tables, event_report
 from reports import Durable, Finished, Left, Reads, Refused, Report, Resumed, send
+from source_end import SourceEnd
 
 import millpond
 from millpond.events import CommitFailed, CommitPublished, Event, TaskRestored
@@ -42,11 +43,14 @@ class Told:
 
     Attributes:
         rows: How many records each task has to process.
+        end: Where the source ends before that: the host then is not stopped, but waits to be killed.
         host: Is stopped when all tasks have come to their end.
     """
 
     rows: dict[str, int]
+    end: SourceEnd
     host: KafkaHost | None = None
+    _positions: dict[str, int] = field(factory=dict)
     _checkpoints: dict[str, str | None] = field(factory=dict)
     _announced: dict[str, int] = field(factory=dict)
     _finished: set[str] = field(factory=set)
@@ -56,10 +60,12 @@ class Told:
         send(report, sys.stdout.fileno())
 
     def read(self, task: str, offset: int) -> None:
-        """Tell of a batch of records when the first of it is about to be processed."""
+        """Tell of a batch of records when the first of it is about to be processed; wait where the source ends."""
         if offset > self._announced[task]:
             last = self._announced[task] = min(offset + BATCH, self.rows[task]) - 1
             self.tell(Reads(task, offset, last))
+        self._positions[task] = offset
+        self.end.wait_at(sum(self._positions.values()))
 
     def listen(self, event: Event) -> None:
         """Turn the host's events into reports."""
@@ -82,6 +88,7 @@ class Told:
     def _resumed(self, task: str, offset: int) -> None:
         checkpoint = self._checkpoints[task]
         self._announced[task] = offset
+        self._positions[task] = offset + 1
         self.tell(Resumed(task, checkpoint, None if offset < 0 else offset))
         if checkpoint is not None:
             self._durable(task, checkpoint, offset)
@@ -91,7 +98,7 @@ class Told:
         if offset == self.rows[task] - 1:
             self.tell(Finished(task))
             self._finished.add(task)
-        if self._finished == set(ORIGINS) and self.host is not None:
+        if self._finished == set(ORIGINS) and self.end.until is None and self.host is not None:
             self.host.stop()
 
 
@@ -117,10 +124,12 @@ def main() -> None:
     parser.add_argument("config", type=Path)
     parser.add_argument("rows", help="how many each task has to process: EWR=10,JFK=20,LGA=30")
     parser.add_argument("--rows-per-s", type=float, default=0.0, help="of all tasks together; 0: no limit")
+    parser.add_argument("--until", type=int, help="of all tasks together: then wait to be killed")
     chosen = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     pace = Pace(chosen.rows_per_s)
-    told = Told({task: int(count) for task, count in (part.split("=") for part in chosen.rows.split(","))})
+    rows = {task: int(count) for task, count in (part.split("=") for part in chosen.rows.split(","))}
+    told = Told(rows, SourceEnd(chosen.until))
 
     def process(record: Any, task: HostedTask) -> None:
         told.read(task.name, record.offset())

@@ -36,6 +36,7 @@ class Kill:
         rows: It waits until this many rows were read, each counted once.
         skip: How many restored stores it lets pass, where it waits for a restore.
         delay_s: How long after its moment it comes.
+        until: At so many rows the job's source has no more for it: a kill that comes late finds it waiting there.
         wipe: Whether the whole state directory is removed afterwards.
     """
 
@@ -43,6 +44,7 @@ class Kill:
     rows: int
     skip: int
     delay_s: float
+    until: int
     wipe: bool = False
 
 
@@ -52,7 +54,8 @@ def plan_kills(seed: int, kills: int, rows: int) -> list[Kill]:
 
     Every fourth hits the restart after the kill before it; the others hit a running job, a random number of rows after
     one another. Two, of a running job, lose the whole state directory; what follows the first of these is a kill again,
-    in the middle of the restore from the backend.
+    in the middle of the restore from the backend. No life reads as far as the rows of the next kill of a running job,
+    so that each of them has something left to do, however slow the machine or this process is.
     """
     random = Random(seed)
     opening = set(range(2, kills, 4))
@@ -69,7 +72,13 @@ def plan_kills(seed: int, kills: int, rows: int) -> list[Kill]:
             place = running.index(number)
             at = round(share * (place + random.uniform(0.15, 1.0)))
             plan.append(evolve(_draw(random, moments[place], at), wipe=number in wiped))
-    return plan
+    return _bounded(plan, rows)
+
+
+def _bounded(plan: list[Kill], rows: int) -> list[Kill]:
+    """Let the job read half the way to the next kill that waits for more rows, or to the end of its *rows*."""
+    later = [min((each.rows for each in plan if each.rows > kill.rows), default=rows) for kill in plan]
+    return [evolve(kill, until=(kill.rows + next) // 2) for kill, next in zip(plan, later, strict=True)]
 
 
 @define
@@ -127,7 +136,7 @@ def _draw(random: Random, moment: Moment, rows: int) -> Kill:
         Moment.RESTORING: 0.03,
         Moment.STARTING: 1.2,
     }[moment]
-    return Kill(moment, rows, skip=random.randrange(12), delay_s=random.uniform(0.0, longest_s))
+    return Kill(moment, rows, skip=random.randrange(12), delay_s=random.uniform(0.0, longest_s), until=rows)
 
 
 def _shuffled(random: Random, moments: tuple[Moment, ...], count: int) -> list[Moment]:

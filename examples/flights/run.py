@@ -225,11 +225,11 @@ def _kill_and_restart(
     chosen: argparse.Namespace, place: Place, way: Way, rows: Mapping[str, int], screen: Screen
 ) -> int:
     plan = plan_kills(chosen.seed, chosen.kills, sum(rows.values()))
-    pace = sum(rows.values()) / (LEAST_SECONDS_A_KILL * (len(plan) + 1))
+    pace = 0.0 if chosen.full_speed else sum(rows.values()) / (LEAST_SECONDS_A_KILL * (len(plan) + 1))
     given = ",".join(f"{origin}={count}" for origin, count in rows.items()) if chosen.kafka else str(place.streams)
 
-    def start() -> Child:
-        return Child.start(way.program, place.config, given, pace, place.log)
+    def start(until: int | None) -> Child:
+        return Child.start(way.program, place.config, given, pace, until, place.log)
 
     def lose(state: bool) -> None:
         if chosen.forget:
@@ -341,6 +341,7 @@ def _arguments() -> argparse.Namespace:
         action="store_true",
         help="read the input from Kafka and keep everything there, on a broker of its own",
     )
+    parser.add_argument("--full-speed", action="store_true", help="do not slow the job down: it waits for its kills")
     chosen = parser.parse_args()
     if chosen.s3 + chosen.kafka + chosen.forget > 1:
         parser.error("--forget removes directories, and --s3 and --kafka keep nothing in any: choose one of the three")

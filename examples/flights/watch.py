@@ -109,14 +109,14 @@ class Watch:
 
     Attributes:
         ledger: What the job was told; this process keeps it, and lives.
-        start: Starts the job again.
+        start: Starts the job again; given how many rows it may read, None being all.
         lose: Removes what a kill is to take away with it; given whether that is the state directory.
         audience: Who is shown what happens.
         journal: Gets what went into the ledger, a line each, for a look afterwards.
     """
 
     ledger: Ledger
-    start: Callable[[], Child]
+    start: Callable[[int | None], Child]
     lose: Callable[[bool], None]
     audience: Audience
     journal: TextIO
@@ -132,12 +132,12 @@ class Watch:
         """
         for kill in plan:
             self._live_and_die(kill)
-        with self.start() as child:
+        with self.start(None) as child:
             self._follow(child, Life(), None)
             self._expect_end(child)
 
     def _live_and_die(self, kill: Kill) -> None:
-        with self.start() as child:
+        with self.start(kill.until) as child:
             life = Life()
             self._follow(child, life, Trigger(kill, child.started))
             if not child.kill():
