@@ -5,9 +5,9 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self, TypeVar
 
 from attrs import define, field
 
@@ -15,11 +15,12 @@ from millpond.blob import BlobStore
 from millpond.blob.memory import MemoryBlobStore
 from millpond.events import Event
 from millpond.heron import messages, peers
+from millpond.heron.client import CheckpointClient
 from millpond.heron.double import CoordinatorDouble, StreamManagerDouble
 from millpond.heron.folder import FolderStore
 from millpond.heron.framing import decode, packet_size
 from millpond.heron.names import StateKey
-from millpond.heron.peers import Instance, Topology
+from millpond.heron.peers import Instance, Topology, Wire
 from millpond.heron.running import running
 from millpond.heron.scratch import Scratch
 from millpond.heron.server import HeronServer
@@ -32,6 +33,13 @@ COUNT0, COUNT1, SAY0 = Instance("count", 0, 1), Instance("count", 1, 2), Instanc
 TOPOLOGY = Topology(NAME, ID, (COUNT0, COUNT1, SAY0))
 REQID = bytes(range(0x20, 0x40))
 TIMEOUT_S = 30.0
+
+
+class _Closable(Protocol):
+    def close(self) -> None: ...
+
+
+Closing = TypeVar("Closing", bound=_Closable)
 
 
 @define
@@ -58,28 +66,47 @@ class Ear:
             )
         return self.of(kind)
 
+    def comes(self, wanted: Callable[[Event], bool]) -> bool:
+        """Wait until an event was heard that is *wanted*; False: none came in time."""
+        with self._news:
+            return self._news.wait_for(lambda: any(map(wanted, self.heard)), TIMEOUT_S)
+
 
 @define
 class Served:
-    """A running server and what is behind it."""
+    """A running server and what is behind it. The clients that it gives are closed with it, whatever a test does."""
 
     server: HeronServer
     states: StateStore
     ear: Ear
     blobs: BlobStore
+    clients: ExitStack
 
     @property
     def port(self) -> int:
         return self.server.port
 
     def stmgr(self, name: str = "stmgr-1", topology: Topology = TOPOLOGY, **more: Any) -> StreamManagerDouble:
-        return StreamManagerDouble(HOST, self.port, topology, name, **more)
+        return self._kept(StreamManagerDouble(HOST, self.port, topology, name, **more))
 
     def coordinator(self, topology: Topology = TOPOLOGY, **more: Any) -> CoordinatorDouble:
-        return CoordinatorDouble(HOST, self.port, topology, **more)
+        return self._kept(CoordinatorDouble(HOST, self.port, topology, **more))
+
+    def client(self, topology: Topology = TOPOLOGY, **more: Any) -> CheckpointClient:
+        return self._kept(CheckpointClient(HOST, self.port, topology, **more))
+
+    def wire(self, **more: Any) -> Wire:
+        return self._kept(Wire(HOST, self.port, TIMEOUT_S, **more))
 
     def raw(self) -> Raw:
-        return Raw(socket.create_connection((HOST, self.port), TIMEOUT_S))
+        return self._kept(Raw(self.socket()))
+
+    def socket(self) -> socket.socket:
+        return self._kept(socket.create_connection((HOST, self.port), TIMEOUT_S))
+
+    def _kept(self, client: Closing) -> Closing:
+        self.clients.callback(client.close)
+        return client
 
     def stored(self, instance: Instance, checkpoint: str) -> bytes:
         """Give what is stored of *instance*, read and verified."""
@@ -158,11 +185,11 @@ def serving(
     blobs = MemoryBlobStore() if blobs is None else blobs
     scratch = blobs.scratch if isinstance(blobs, FolderStore) else Scratch(root / "scratch")
     ear = Ear()
-    states = StateStore(blobs, scratch, rules, also)
+    states = StateStore(blobs, scratch, rules, also, ear)
     settings = ServerSettings(**{"topologies": {NAME: ID}, **given})
     try:
-        with running(states, settings, ear) as server:
-            yield Served(server, states, ear, blobs)
+        with ExitStack() as clients, running(states, settings, ear) as server:
+            yield Served(server, states, ear, blobs, clients)
     finally:
         scratch.close()
 

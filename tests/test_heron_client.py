@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 import stamina
-from heron_servers import COUNT0, COUNT1, HOST, ID, NAME, TIMEOUT_S, TOPOLOGY, serving
+from heron_servers import COUNT0, COUNT1, HOST, ID, NAME, TOPOLOGY, serving
 
 from millpond.blob.memory import MemoryBlobStore
 from millpond.errors import CommitFailedError, ConfigError, StateNotFoundError, StoreClosedError, TransientError
 from millpond.heron import events, peers
 from millpond.heron.client import CheckpointClient, RefusedError
 from millpond.heron.folder import FolderStore
-from millpond.heron.peers import ConnectionEndedError, Topology, Wire
+from millpond.heron.peers import ConnectionEndedError, Topology
 from millpond.heron.settings import ServerSettings, TlsSettings
 
 
@@ -66,20 +66,20 @@ def test_a_client_connects_again_after_a_break(tmp_path: Path):
     blobs = MemoryBlobStore()
     with socket.create_server((HOST, 0)) as sock:
         port = sock.getsockname()[1]
-    client = CheckpointClient(HOST, port, TOPOLOGY, stmgr="stmgr-1", timeout_s=5)
-    with serving(tmp_path, blobs, port=port) as served:
-        client.save(COUNT0, "1-1", b"x")
-        with served.stmgr() as other:  # takes its place
-            assert other.await_registration()
-            served.ear.wait(events.Disconnected)
-        assert client.get(COUNT0, "1-1") == b"x"
-    with pytest.raises(ConnectionEndedError):
-        client.clean("1-1")
-    with serving(tmp_path, blobs, port=port):
-        assert client.get(COUNT0, "1-1") == b"x"
-        client.close()
-    with pytest.raises(StoreClosedError):
-        client.get(COUNT0, "1-1")
+    with CheckpointClient(HOST, port, TOPOLOGY, stmgr="stmgr-1", timeout_s=5) as client:
+        with serving(tmp_path, blobs, port=port) as served:
+            client.save(COUNT0, "1-1", b"x")
+            with served.stmgr() as other:  # takes its place
+                assert other.await_registration()
+                served.ear.wait(events.Disconnected)
+            assert client.get(COUNT0, "1-1") == b"x"
+        with pytest.raises(ConnectionEndedError):
+            client.clean("1-1")
+        with serving(tmp_path, blobs, port=port):
+            assert client.get(COUNT0, "1-1") == b"x"
+            client.close()
+        with pytest.raises(StoreClosedError):
+            client.get(COUNT0, "1-1")
 
 
 def test_a_save_that_stays_refused_is_a_failed_commit(tmp_path: Path):
@@ -145,10 +145,11 @@ def test_an_answer_that_is_none_ends_the_clients_wait(answer: bytes):
         thread = threading.Thread(target=answer_all)
         thread.start()
         try:
-            client = CheckpointClient(HOST, listener.getsockname()[1], TOPOLOGY, timeout_s=2)
-            with pytest.raises((ConnectionEndedError, ValueError)):
+            with (
+                CheckpointClient(HOST, listener.getsockname()[1], TOPOLOGY, timeout_s=2) as client,
+                pytest.raises((ConnectionEndedError, ValueError)),
+            ):
                 client.clean("1-1")
-            client.close()
         finally:
             stop.set()
             thread.join()
@@ -158,11 +159,10 @@ def test_a_client_takes_no_answer_beyond_its_limit(tmp_path: Path):
     """An answer that says it is larger than the client's limit is refused before it is read."""
     with serving(tmp_path) as served:
         served.states.save(peers_key(), b"x" * 100_000)
-        wire = Wire(HOST, served.port, TIMEOUT_S, largest=10_000)
+        wire = served.wire(largest=10_000)
         wire.send(peers.get(COUNT0, "1-1", bytes(32)))
         with pytest.raises(ValueError, match="over the limit"):
             wire.receive()
-        wire.close()
 
 
 def peers_key() -> Any:
@@ -261,7 +261,7 @@ def test_an_address_that_is_not_on_the_list_is_turned_away(tmp_path: Path):
     """A client from elsewhere is closed without an answer, with an event; one on the list is served."""
     with serving(tmp_path, allow=("192.0.2.0/24",)) as served:
         with pytest.raises(ConnectionEndedError):
-            CheckpointClient(HOST, served.port, TOPOLOGY).clean("1-1")
+            served.client().clean("1-1")
         assert "allow-list" in served.ear.wait(events.ConnectionRefused)[0].reason
     allow = ("192.0.2.0/24", "127.0.0.1")
     with serving(tmp_path, allow=allow) as served, CheckpointClient(HOST, served.port, TOPOLOGY) as client:

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from heron_servers import COUNT0, COUNT1, ID, NAME, REQID, SAY0, TOPOLOGY, Raw, Served, key, save_packet, serving
+from heron_servers import (
+    COUNT0,
+    COUNT1,
+    HOST,
+    ID,
+    NAME,
+    REQID,
+    SAY0,
+    TIMEOUT_S,
+    TOPOLOGY,
+    Raw,
+    Served,
+    key,
+    save_packet,
+    serving,
+)
 
 from millpond.heron import answers, events, messages, peers
+from millpond.heron.double import CoordinatorDouble, StreamManagerDouble
 from millpond.heron.folder import FolderStore
 from millpond.heron.framing import NO_REQID, encode, new_reqid
 from millpond.heron.messages import NOTOK, OK, full_name
@@ -296,17 +314,16 @@ def test_a_client_that_ends_its_side_gets_its_answers(raw: Raw):
 
 def test_stopping_closes_the_listener_and_forgets_every_connection(tmp_path: Path):
     """After a stop nobody listens, clients see the end, and no thread of the server is left."""
-    import socket
     import threading
 
     before = set(threading.enumerate())
-    with serving(tmp_path) as served:
-        raw = served.raw()
-        raw.send(peers.get(COUNT0, "", REQID))
-        raw.packet()
-        assert served.ask(lambda: len(served.server.connections)) == 1
-    assert raw.is_closed()
-    raw.close()
+    with ExitStack() as outlasting:
+        with serving(tmp_path) as served:
+            raw = outlasting.enter_context(Raw(socket.create_connection((HOST, served.port), TIMEOUT_S)))
+            raw.send(peers.get(COUNT0, "", REQID))
+            raw.packet()
+            assert served.ask(lambda: len(served.server.connections)) == 1
+        assert raw.is_closed()
     with pytest.raises(OSError):
         socket.create_connection(("127.0.0.1", served.port), 2).close()
     assert not served.server.connections
@@ -365,3 +382,19 @@ def test_what_happens_is_told_as_events(tmp_path: Path):
         assert {event.slot for event in served.ear.of(events.Registered)} == {"stmgr-1", ""}
         assert served.ear.of(events.RequestFailed)
         assert key(COUNT0, "3-1").path == "word-count/3-1/count/0"
+
+
+def test_a_test_that_fails_leaves_no_client_open(tmp_path: Path):
+    """Whatever clients a test got of its server are closed when it fails, so that no later test is blamed for them."""
+
+    def fail() -> None:
+        with serving(tmp_path) as served:
+            clients.extend((served.stmgr(), served.coordinator(), served.raw()))
+            raise AssertionError("as a test does")
+
+    clients: list[StreamManagerDouble | CoordinatorDouble | Raw] = []
+    with pytest.raises(AssertionError, match="as a test does"):
+        fail()
+    sockets = [each.socket if isinstance(each, Raw) else each.wire.socket for each in clients]
+
+    assert [sock.fileno() for sock in sockets] == [-1, -1, -1]

@@ -32,7 +32,11 @@ class _Peer:
         self.registered: bool | None = None
         self._register_id = new_reqid()
         self._waiting: dict[bytes, Received] = {}
-        self.wire.send(self._registration(self._register_id))
+        try:
+            self.wire.send(self._registration(self._register_id))
+        except BaseException:
+            self.close()
+            raise
 
     def _registration(self, reqid: bytes) -> bytes:
         raise NotImplementedError

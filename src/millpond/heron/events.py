@@ -14,6 +14,10 @@ NO_TOPOLOGY = "heron-ckptmgr"
 """The ``job`` of an event about a client that has not said which topology it belongs to."""
 
 
+def ignore(_event: Event) -> None:
+    """Tell nobody."""
+
+
 @frozen(kw_only=True)
 class HeronEvent(Event):
     """Something that happened in a served checkpoint manager; ``job`` is the topology, and *peer* the client."""
@@ -107,6 +111,13 @@ class RequestFailed(HeronEvent):
     error: BaseException
 
 
+@frozen(kw_only=True)
+class RetentionFailed(HeronEvent):
+    """Checkpoints beyond the number to keep could not be removed; the next whole checkpoint tries again."""
+
+    error: BaseException
+
+
 @line.register
 def _connected(event: Connected) -> Line:
     return Line(logging.DEBUG, f"{event.peer} connected")
@@ -169,4 +180,10 @@ def _cleaned(event: CheckpointsCleaned) -> Line:
 @line.register
 def _failed(event: RequestFailed) -> Line:
     text = f"{event.request} of {event.peer} was answered with NOTOK: {error_text(event.error)}"
+    return Line(logging.WARNING, text, repeats=True)
+
+
+@line.register
+def _retention_failed(event: RetentionFailed) -> Line:
+    text = f"checkpoints beyond the number to keep could not be removed: {error_text(event.error)}"
     return Line(logging.WARNING, text, repeats=True)

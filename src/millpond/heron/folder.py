@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 import time
 from collections.abc import Collection, Iterator
 from contextlib import suppress
@@ -17,13 +18,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 from millpond.blob import BlobCapabilities, BlobEntry, BlobStore, Body, FileBody
-from millpond.errors import ConfigError, StateNotFoundError, TransientError
+from millpond.errors import ConfigError, MillpondError, StateNotFoundError, TransientError
 from millpond.heron.names import OWN
 from millpond.heron.scratch import Scratch
-from millpond.local import explained, fsync_directory, make_folders, refuse_to_leave
+from millpond.local import explained, fsync_directory, refuse_to_leave
 
 _MISSING = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 _ATTEMPTS = 8
+_MOST_FOLDERS = 10_000
 
 
 class FolderStore(BlobStore):
@@ -39,6 +41,10 @@ class FolderStore(BlobStore):
     def __init__(self, root: Path) -> None:
         """Make the folder, if it is missing."""
         self.root = root
+        # Held while a folder is made for a file that is not in it yet, and while one is removed.
+        self._folders = threading.Lock()
+        # Folders of which this process knows that they outlast a power cut.
+        self._durable: set[Path] = set()
         self.scratch = Scratch(root / OWN / "scratch")
 
     def put(self, key: str, body: Body, *, if_absent: bool = False) -> bool:
@@ -67,21 +73,50 @@ class FolderStore(BlobStore):
         return path
 
     def _rename(self, spooled: Path, path: Path) -> None:
-        for left in reversed(range(_ATTEMPTS)):
-            try:
-                make_folders(path.parent)
-                with explained("write", path):
-                    spooled.replace(path)
-                break
-            except TransientError as error:
-                # A clean in this very moment removes folders that it finds empty.
-                if not left or not isinstance(error.__cause__, FileNotFoundError) or not spooled.exists():
-                    raise
+        if path.parent not in self._durable or not self._renamed(spooled, path):
+            self._rename_into_new_folder(spooled, path)
         try:
             fsync_directory(path.parent)
         except TransientError as error:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise  # else the file was removed, with its folder, right after it was there
+
+    def _rename_into_new_folder(self, spooled: Path, path: Path) -> None:
+        # No removal of this process takes a folder away before the file is in it. One of another process may.
+        for left in reversed(range(_ATTEMPTS)):
+            with self._folders:
+                try:
+                    self._make(path.parent)
+                    if self._renamed(spooled, path):
+                        return
+                except MillpondError as error:
+                    if not left or not isinstance(error.__cause__, (FileNotFoundError, FileExistsError)):
+                        raise
+                self._durable.clear()
+        raise TransientError(f"cannot write {path}: other processes remove its folder again and again")
+
+    def _make(self, folder: Path) -> None:
+        """Make *folder* and those above it durable, whoever made them: a save of another thread may not be so far."""
+        if folder == self.root or folder in self._durable:
+            return
+        self._make(folder.parent)
+        with explained("make the folder", folder):
+            folder.mkdir(exist_ok=True)
+        fsync_directory(folder.parent)
+        if len(self._durable) >= _MOST_FOLDERS:
+            self._durable.clear()
+        self._durable.add(folder)
+
+    def _renamed(self, spooled: Path, path: Path) -> bool:
+        """Move *spooled* to *path*; False where there is no folder for it."""
+        with explained("write", path):
+            try:
+                spooled.replace(path)
+            except FileNotFoundError:
+                if not spooled.exists():
+                    raise
+                return False
+        return True
 
     def get(self, key: str, start: int = 0, length: int | None = None) -> bytes:
         """Give a part of the file *key*."""
@@ -138,16 +173,25 @@ class FolderStore(BlobStore):
 
     def _prune(self, folder: Path) -> None:
         """Make the removals in *folder* durable; remove it, and those above it, while they are empty."""
-        while folder != self.root:
+        while folder != self.root and self._remove_empty(folder):
+            folder = folder.parent
+        try:
+            fsync_directory(folder)
+        except TransientError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise  # else another clean has removed it, and goes on above it
+
+    def _remove_empty(self, folder: Path) -> bool:
+        """Remove *folder* if it is empty; tell whether it is gone."""
+        with self._folders:
             try:
                 folder.rmdir()
             except FileNotFoundError:
                 pass
             except OSError:
-                fsync_directory(folder)
-                return
-            folder = folder.parent
-        fsync_directory(folder)
+                return False
+            self._durable.discard(folder)
+        return True
 
     def now(self) -> int:
         """Give the machine's clock in milliseconds since 1970."""

@@ -27,6 +27,7 @@ _HELP = {
     "cleans": "Clean requests that were carried out.",
     "cleaned_checkpoints": "Checkpoints that were removed by cleans.",
     "clean_seconds": "Seconds that cleans took.",
+    "retention_failures": "Times that checkpoints beyond the number to keep could not be removed.",
     "failures": "Requests that were answered with NOTOK.",
 }
 
@@ -95,5 +96,6 @@ _RULES: dict[type[Event], Callable[..., dict[str, float]]] = {
     events.StateSaved: lambda event: _moved("save", event),
     events.StateFetched: lambda event: _moved("fetch", event),
     events.CheckpointsCleaned: _cleaned,
+    events.RetentionFailed: lambda _: {"retention_failures": 1},
     events.RequestFailed: lambda _: {"failures": 1},
 }

@@ -56,7 +56,7 @@ def open_states(
             refuse_cleaned=not strict,
             keep=choice.keep,
         )
-        yield StateStore(blobs, _scratch(blobs, scratch, stack), rules, also)
+        yield StateStore(blobs, _scratch(blobs, scratch, stack), rules, also, tell)
 
 
 def _scratch(blobs: BlobStore, scratch: Path | None, stack: ExitStack) -> Scratch:

@@ -172,9 +172,7 @@ class Wire:
         self._where, self._timeout_s, self._largest = f"{host}:{port}", timeout_s, largest
         self._buffer = bytearray()
         try:
-            plain = socket.create_connection((host, port), timeout_s)
-            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self.socket = plain if tls is None else tls.wrap_socket(plain, server_hostname=host)
+            self.socket = _connect(host, port, timeout_s, tls)
         except OSError as error:
             raise ConnectionEndedError(f"cannot connect to the checkpoint manager at {self._where}: {error}") from error
 
@@ -245,3 +243,13 @@ class Wire:
     def close(self) -> None:
         """Close the socket; idempotent."""
         self.socket.close()
+
+
+def _connect(host: str, port: int, timeout_s: float, tls: ssl.SSLContext | None) -> socket.socket:
+    plain = socket.create_connection((host, port), timeout_s)
+    try:
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return plain if tls is None else tls.wrap_socket(plain, server_hostname=host)
+    except BaseException:
+        plain.close()
+        raise

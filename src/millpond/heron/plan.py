@@ -16,6 +16,7 @@ from attrs import field, frozen
 from millpond.heron import messages
 from millpond.heron.fields import without
 from millpond.heron.messages import NotThatMessageError
+from millpond.heron.names import NameRefusedError, segment
 
 SPILL = "topology.stateful.spill.state"
 SPILL_LOCATION = "topology.stateful.spill.state.location"
@@ -99,15 +100,25 @@ def _without_plan(body: bytes) -> Any:
 
 
 def read_plan(plan: Any) -> Plan:
-    """Read a ``PhysicalPlan``; NotThatMessageError where a name in it is no text."""
+    """Read a ``PhysicalPlan``; NotThatMessageError where a name in it is no text, or none that can be stored."""
     instances: dict[str, set[Place]] = {}
     for one in plan.instances:
-        place = messages.text(one.info.component_name), int(one.info.component_index)
-        instances.setdefault(messages.text(one.stmgr_id), set()).add(place)
+        place = _storable(one.info.component_name), int(one.info.component_index)
+        instances.setdefault(_storable(one.stmgr_id), set()).add(place)
     settings = dict(_settings(plan.topology))
     spills = settings.get(SPILL, "").strip().lower() == "true"
     location = settings.get(SPILL_LOCATION, "") if spills else ""
     return Plan({stmgr: frozenset(places) for stmgr, places in instances.items()}, location or None)
+
+
+def _storable(name: object) -> str:
+    """Give a name, of which notes are written; with one that cannot be stored, no other state could be noted."""
+    found = messages.text(name)
+    try:
+        segment(found)
+    except NameRefusedError as error:
+        raise NotThatMessageError(str(error)) from None
+    return found
 
 
 def _settings(topology: Any) -> Iterator[tuple[str, str]]:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from millpond.events import Event
-from millpond.heron.server import HeronServer, ignore
+from millpond.heron.events import ignore
+from millpond.heron.server import HeronServer
 from millpond.heron.settings import ServerSettings
 from millpond.heron.states import StateStore
 

@@ -15,6 +15,7 @@ from millpond.events import Event
 from millpond.heron.answers import Answer
 from millpond.heron.budget import Budget
 from millpond.heron.connection import Connection
+from millpond.heron.events import ignore
 from millpond.heron.handler import Handler, Work
 from millpond.heron.inflow import Inflow, Spooling
 from millpond.heron.keyed import KeyedWork, Piece
@@ -30,10 +31,6 @@ log = logging.getLogger("millpond")
 _BACKLOG = 1024
 _BUFFER = 256 << 10
 _LAST_ANSWERS_S = 2.0
-
-
-def ignore(_event: Event) -> None:
-    """Tell nobody."""
 
 
 class HeronServer:

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from attrs import field, frozen
 
 from millpond.blob import BlobStore, Body, BytesBody, FileBody
 from millpond.blob.memory import MemoryBlobStore
-from millpond.errors import ConfigError, MillpondError, StateNotFoundError, TransientError
+from millpond.errors import (
+    ConfigError,
+    FormatError,
+    MillpondError,
+    StateCorruptError,
+    StateNotFoundError,
+    TransientError,
+)
+from millpond.events import Event
 from millpond.heron import messages, whole
+from millpond.heron.events import RetentionFailed, ignore
 from millpond.heron.fetched import Fetched, fetch
 from millpond.heron.ids import Order, number_order
 from millpond.heron.names import StateKey, checkpoint_prefix, name_of, own_prefix, segment, topology_prefixes
@@ -22,6 +31,7 @@ from millpond.heron.scratch import Scratch, Spool
 from millpond.heron.sealed import SEAL_SIZE, Seal, peek, seal
 
 _MOST_CLEANED = 4096
+_LOOKS = 4
 _NOTE_LIMIT = 64 << 20
 
 
@@ -67,10 +77,15 @@ class StateStore:
     """
 
     def __init__(
-        self, blobs: BlobStore, scratch: Scratch, rules: StateRules | None = None, also: Sequence[BlobStore] = ()
+        self,
+        blobs: BlobStore,
+        scratch: Scratch,
+        rules: StateRules | None = None,
+        also: Sequence[BlobStore] = (),
+        tell: Callable[[Event], None] = ignore,
     ) -> None:
-        """Keep what is given; the caller closes it."""
-        self.blobs, self.scratch, self.rules = blobs, scratch, rules or StateRules()
+        """Keep what is given; the caller closes it. *tell* must be quick and raise nothing; any thread calls it."""
+        self.blobs, self.scratch, self.rules, self._tell = blobs, scratch, rules or StateRules(), tell
         self.instant = isinstance(blobs, MemoryBlobStore)
         self._also = tuple(also)
         self._progress = whole.Progress()
@@ -182,8 +197,11 @@ class StateStore:
         return [whole.decode(self.blobs.get(entry.key, 0, _NOTE_LIMIT)) for entry in entries]
 
     def is_whole(self, topology: str, checkpoint: str) -> bool:
-        """Tell whether all parts of a checkpoint are there."""
-        return whole.are_whole(self.parts(topology, checkpoint))
+        """Tell whether all parts of a checkpoint are there. One of which a note is damaged is not whole."""
+        try:
+            return whole.are_whole(self.parts(topology, checkpoint))
+        except (FormatError, StateCorruptError, StateNotFoundError):  # the latter: it is being cleaned right now
+            return False
 
     def holds_any(self, topology: str) -> bool:
         """Tell whether there is any state of *topology*."""
@@ -231,10 +249,14 @@ class StateStore:
         return sorted(self._checkpoints(topology), key=self.rules.order)
 
     def _keep_newest(self, topology: str, keep: int) -> None:
-        found = self._checkpoints(topology)
-        complete = [id for id in found if self.is_whole(topology, id)]
-        millis = {id: max(one.millis) for id, one in found.items()}
-        self._remove(topology, found, outnumbered(millis, complete, keep, self.rules.order))
+        """Remove what is outnumbered. A failure is told, and harms no save: the next whole checkpoint tries again."""
+        try:
+            found = self._checkpoints(topology)
+            complete = [id for id in found if self.is_whole(topology, id)]
+            millis = {id: max(one.millis) for id, one in found.items()}
+            self._remove(topology, found, outnumbered(millis, complete, keep, self.rules.order))
+        except MillpondError as error:
+            self._tell(RetentionFailed(job=topology, error=error))
 
     def _prefixes(self, topology: str) -> tuple[str, ...]:
         known = topology_prefixes(topology)
@@ -252,14 +274,18 @@ class StateStore:
         return found
 
     def _remove(self, topology: str, found: Mapping[str, _Objects], chosen: Sequence[str]) -> list[str]:
-        """Remove checkpoints: first what says that they are whole, and in the end a look whether all went."""
+        """Remove checkpoints: first what says that they are whole; then look whether all went."""
         self._mark_cleaned(topology, chosen)
-        for id in chosen:
-            self.blobs.delete([entry.key for entry in self.blobs.list(whole.prefix(topology, id))])
-            self.blobs.delete(found[id].keys)
+        left, looks = {id: found[id] for id in chosen}, 0
+        while left:
+            if looks == _LOOKS:
+                raise TransientError(f"checkpoints of {topology} are still there after a clean: {sorted(left)}")
+            for id, objects in left.items():
+                self.blobs.delete([entry.key for entry in self.blobs.list(whole.prefix(topology, id))])
+                self.blobs.delete(objects.keys)
+            # A save that was at work before its checkpoint was marked may have come in between.
+            left, looks = {id: one for id, one in self._checkpoints(topology).items() if id in left}, looks + 1
         self._progress.forget(topology, chosen)
-        if left := self._checkpoints(topology).keys() & set(chosen) if chosen else ():
-            raise TransientError(f"checkpoints of {topology} are still there after they were removed: {sorted(left)}")
         return list(chosen)
 
     def _mark_cleaned(self, topology: str, ids: Iterable[str]) -> None:
