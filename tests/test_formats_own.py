@@ -163,6 +163,7 @@ checkpoints = st.builds(
     layout=st.none() | st.builds(Layout, st.lists(st.text(), max_size=3), st.text()),
     images=st.dictionaries(st.text(), st.text(), max_size=3),
     properties=st.dictionaries(st.text(), st.dictionaries(st.text(), st.text(), max_size=2), max_size=3),
+    identities=st.dictionaries(ssps, st.text(), max_size=3),
 )
 
 

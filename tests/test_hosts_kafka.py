@@ -418,6 +418,41 @@ def test_a_topic_made_again_is_an_error(cluster, place):
     assert "deleted and made again" in str(error)
 
 
+def test_a_topic_made_again_that_has_grown_past_the_old_offset_is_an_error(cluster, place):
+    """The checkpoint knows which topic it was: offsets that the new one has, too, do not hide that it is another."""
+    topic = filled(cluster, place, 1)
+    cluster.delete(topic)
+    cluster.topic(topic)
+    cluster.count(topic, 0, KEYS, 300)
+    with hosting(config(place, cluster.address, [topic])) as host:
+        host.join()
+        (error,) = host.errors
+
+    assert isinstance(error, SourceGoneError)
+    assert "deleted and made again, and has" in str(error)
+    assert {(topic, 0): 99} == state_of(config(place, cluster.address, [topic]), place, names(1)).offsets
+
+
+def test_a_topic_made_again_under_the_job_is_an_error(cluster, place):
+    """A topic that is replaced by a longer one while the job reads it ends the job, which has taken nothing from it."""
+    topic = cluster.topic()
+    fill(cluster, topic, 1, 50)
+    settings = config(
+        place, cluster.address, [topic], kafka={"client": {**FAST, "topic.metadata.refresh.interval.ms": 500}}
+    )
+    with hosting(settings) as host:
+        host.await_offset(topic, 0, 49)
+        cluster.delete(topic)
+        cluster.topic(topic)
+        cluster.count(topic, 0, KEYS, 300, 1000)
+        host.join()
+        (error,) = host.errors
+
+    assert isinstance(error, ConfigError | SourceGoneError)
+    assert topic in str(error)
+    assert expected(0, KEYS, 50) == state_of(settings, place, names(1)).counts
+
+
 def test_a_topic_that_is_deleted_under_the_job_ends_it(cluster, place):
     """A job whose topic is deleted while it runs ends with an error that names the topic, its work committed."""
     topic = cluster.topic()

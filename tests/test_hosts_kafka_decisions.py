@@ -54,6 +54,18 @@ def test_an_assignment_opens_what_is_missing_and_lets_go_of_the_rest(wanted, pha
     assert d.Steps(frozenset(opened), frozenset(given_up), frozenset(left)) == d.steps(wanted, phases)
 
 
+@pytest.mark.parametrize(("saved", "found"), [("x", "x"), (None, "x"), ("x", None), (None, None)])
+def test_a_topic_is_the_same_unless_its_ids_differ(saved, found):
+    """A checkpoint without an id, or a cluster that gives none, is no reason to stop."""
+    d.check_identity(("clicks", 3), saved, found, "t")
+
+
+def test_a_topic_of_another_id_is_another_topic():
+    """The error names the topic, the partition, the task and both ids."""
+    with pytest.raises(SourceGoneError, match=r"'clicks', partition 3.*'t' has read.* the id x, .* has y now"):
+        d.check_identity(("clicks", 3), "x", "y", "t")
+
+
 @given(st.sets(st.integers(0, 8)), st.dictionaries(st.integers(0, 8), st.sampled_from(list(d.Phase))))
 def test_steps_lead_to_what_is_wanted(wanted, phases):
     """After the steps there is a task for each that is wanted, no other, and none is both opened and let go."""

@@ -155,6 +155,7 @@ class Checkpoint:
         layout: The job's layout as its writer knew it; None where it was not stated.
         images: Store to ``"<id>-<writer>"`` of the commit that last changed it.
         properties: Store to the rules by which its bytes are written, e.g. its serdes: a restore by others is refused.
+        identities: For inputs that have one, what tells them from others of their name: of a Kafka topic its id.
     """
 
     id: CheckpointId
@@ -165,3 +166,4 @@ class Checkpoint:
     layout: Layout | None = None
     images: Markers = field(converter=_frozen_strings, factory=dict)
     properties: Mapping[str, Mapping[str, str]] = field(converter=_frozen_properties, factory=dict)
+    identities: Mapping[SystemStreamPartition, str] = field(converter=_frozen_offsets, factory=dict)

@@ -94,6 +94,11 @@ class Task:
         return MappingProxyType(self._offsets)
 
     @property
+    def identities(self) -> Mapping[SystemStreamPartition, str]:
+        """For inputs that have one, what tells them from others of their name: restored, or said by ``identify``."""
+        return self._engine.identities
+
+    @property
     def last(self) -> Checkpoint | None:
         """The last published checkpoint; None before the task's first."""
         return self._engine.last
@@ -154,6 +159,10 @@ class Task:
             raise TypeError(f"a source is a SystemStreamPartition, not {source!r} ({type(source).__name__})")
         self._offsets[source] = offset
         self._processed += records
+
+    def identify(self, source: SystemStreamPartition, identity: str) -> None:
+        """Have later checkpoints say what tells *source* from others of its name; that alone makes no commit due."""
+        self._engine.identify(source, identity)
 
     def before_publish(self, hook: Callable[[], None]) -> None:
         """Call *hook* at each commit before anything is published, on a worker; e.g. a producer's ``flush``."""

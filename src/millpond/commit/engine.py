@@ -66,6 +66,7 @@ class CommitEngine:
         self.failures = 0
         self.timeouts = 0
         self.begun = 0
+        self.identities: Mapping[SystemStreamPartition, str] = {} if last is None else last.identities
         self._task = task
         self._policy = policy
         self._stores = {store.name: store for store in stores}
@@ -92,6 +93,10 @@ class CommitEngine:
     def before_publish(self, hook: Callable[[], None]) -> None:
         """Call *hook* on the commit lane of each commit, before anything is uploaded; its error fails the commit."""
         self._hooks.append(hook)
+
+    def identify(self, source: SystemStreamPartition, identity: str) -> None:
+        """Note in each checkpoint that begins from now on what tells *source* from others of its name."""
+        self.identities = {**self.identities, source: identity}
 
     def commit(self, offsets: Mapping[SystemStreamPartition, str]) -> Future[Checkpoint]:
         """
@@ -356,6 +361,7 @@ class CommitEngine:
             layout=self._task.job.layout,
             images=images,
             properties=self._properties,
+            identities=self.identities,
         )
 
     # ------------------------------------------------------------------------------------------- after the commit point

@@ -3,14 +3,15 @@ Checkpoint V2: Samza's bytes, with our additions in one property that Samza igno
 
 ``{"checkpoint-id":…,"input-offsets":{"system.stream.partition":…},"state-checkpoint-markers":{…},"version":2}``, and
 behind ``version``, only if there is something to add, ``"millpond"``: an object with its own version, claim, parent,
-layout, images, properties, the offsets that a dotted key cannot hold, and at last the digest of all bytes before it.
+layout, images, properties, the offsets that a dotted key cannot hold, the inputs' identities, and at last the digest of
+all bytes before it.
 ``docs/formats.md`` has it byte by byte.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 import msgspec
@@ -62,6 +63,7 @@ class _Additions(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True)
     images: dict[str, str] = {}
     properties: list[_Rules] = []
     offsets: list[_Offset] = []
+    identities: list[_Offset] = []
     digest: str = ""
 
 
@@ -126,6 +128,8 @@ def _check_values(checkpoint: Checkpoint) -> None:
     """Refuse what Samza's model has no place for."""
     if not _all_text(checkpoint.offsets.values()):
         raise FormatError("an offset must be a string; leave an input without one out")
+    if not _all_text(checkpoint.identities.values()):
+        raise FormatError("the identity of an input must be a string; leave an input without one out")
     for backend, markers in checkpoint.markers.items():
         if not _all_text(markers.values()):
             raise FormatError(f"a marker of backend {backend!r} is not a string")
@@ -153,6 +157,11 @@ def _additions(checkpoint: Checkpoint, others: list[_Offset]) -> dict[str, objec
         found["properties"] = _grouped(checkpoint.properties)
     if others:
         found["offsets"] = [list(msgspec.structs.astuple(other)) for other in others]
+    if checkpoint.identities:
+        found["identities"] = [
+            [ssp.system, ssp.stream, ssp.partition, ssp.key_bucket, identity]
+            for ssp, identity in checkpoint.identities.items()
+        ]
     return {"version": _VERSION, **found} if found else None
 
 
@@ -223,9 +232,7 @@ def _checkpoint(
     inputs = {parse_key(key): offset for key, offset in offsets.items()}
     if additions is None:
         return Checkpoint(_parse_id(name), inputs, markers)
-    for other in additions.offsets:
-        ssp = SystemStreamPartition(other.system, other.stream, other.partition, other.key_bucket)
-        inputs[ssp] = other.offset
+    inputs.update(_by_input(additions.offsets))
     claim, layout = additions.claim, additions.layout
     return Checkpoint(
         _parse_id(name),
@@ -236,7 +243,13 @@ def _checkpoint(
         layout=None if layout is None else Layout(tuple(layout.tasks), layout.partitioner),
         images=additions.images,
         properties=_ungrouped(additions.properties),
+        identities=dict(_by_input(additions.identities)),
     )
+
+
+def _by_input(rows: Iterable[_Offset]) -> Iterator[tuple[SystemStreamPartition, str]]:
+    for row in rows:
+        yield SystemStreamPartition(row.system, row.stream, row.partition, row.key_bucket), row.offset
 
 
 def _ungrouped(groups: Iterable[_Rules]) -> dict[str, Mapping[str, str]]:

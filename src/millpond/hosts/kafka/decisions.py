@@ -147,6 +147,28 @@ def first_offset(
     raise gone(part, wanted, low, high, task)
 
 
+def check_identity(part: Part, saved: str | None, found: str | None, task: str) -> None:
+    """
+    Check that a topic is the one that a checkpoint was made of; where either has no identity, offsets alone tell.
+
+    Args:
+        part: The topic and the partition.
+        saved: The topic's id, from the checkpoint.
+        found: Its id now.
+        task: The name of the task, for the message.
+
+    Raises:
+        SourceGoneError: It is another topic of that name.
+    """
+    topic, number = part
+    if saved is not None and found is not None and saved != found:
+        raise SourceGoneError(
+            f"topic {topic!r}, partition {number}, is another one than task {task!r} has read: it had the id {saved}, was "
+            f"deleted and made again, and has {found} now. Offsets of the old one say nothing about the new one: nothing "
+            "was skipped and nothing reset. To read the new topic, give the job a new name or remove its checkpoints"
+        )
+
+
 def gone(part: Part, wanted: int, low: int, high: int, task: str) -> SourceGoneError:
     """Say what is lost and what can be done about it."""
     topic, number = part

@@ -20,6 +20,9 @@ __all__ = ["KafkaDriver", "KafkaError", "Message", "Producer", "connect", "make_
 
 log = logging.getLogger("millpond.kafka")
 
+_NO_ID = "A" * 22
+"""All bits zero, as the client writes it."""
+
 
 def connect(config: Client, topics: Sequence[str]) -> KafkaDriver:
     """
@@ -80,6 +83,15 @@ class KafkaDriver:
         if _trouble(found.error).kind is Kind.REFUSED:
             raise ConfigError(f"topic {topic!r} may not be read: {found.error.str()}: ask for the right to describe it")
         raise TransientError(f"topic {topic!r}: {found.error.str()}")
+
+    def identity_of(self, topic: str, timeout_s: float) -> str | None:
+        """Ask for the topic's id; brokers before Kafka 2.8 have none."""
+        from confluent_kafka import TopicCollection
+
+        asked: Any = self._admin.describe_topics(TopicCollection([topic]), request_timeout=timeout_s)[topic]
+        described = self._ask(lambda: _unless_absent(asked, timeout_s + 1.0))
+        identity = None if described is None else str(described.topic_id)
+        return None if identity == _NO_ID else identity
 
     def range_of(self, part: Part, timeout_s: float) -> tuple[int, int]:
         """Ask the partition's leader."""
@@ -210,6 +222,18 @@ class KafkaDriver:
             raise TransientError(trouble.text) from error
         except TimeoutError as error:
             raise TransientError("the cluster did not answer in time") from error
+
+
+def _unless_absent(asked: Any, timeout_s: float) -> Any:
+    """Give the answer; None if it is that there is no such topic."""
+    from confluent_kafka import KafkaException
+
+    try:
+        return asked.result(timeout_s)
+    except KafkaException as error:
+        if _trouble(error.args[0]).kind is Kind.NO_TOPIC:
+            return None
+        raise
 
 
 def _partitions(parts: Iterable[Part]) -> list[Any]:

@@ -9,7 +9,7 @@ from attrs import define, field
 
 from millpond.errors import ConfigError, TransientError
 from millpond.events import Event
-from millpond.hosts.kafka.decisions import Part, first_offset, topic_problems
+from millpond.hosts.kafka.decisions import Part, check_identity, first_offset, topic_problems
 from millpond.hosts.kafka.events import ClientTrouble
 from millpond.hosts.kafka.hosted import Running
 from millpond.hosts.kafka.roles import Driver, Kind, Trouble
@@ -86,6 +86,7 @@ class Input:
                 self._check_offset(trouble.part, running)
             case Kind.NO_TOPIC:
                 self._check_again(trouble)
+                self._check_identity(trouble.part, running)
             case Kind.REFUSED:
                 raise ConfigError(f"the cluster refuses this client: {trouble.text}")
             case Kind.OVER:
@@ -97,6 +98,7 @@ class Input:
         """Raise if the partition does not have what its task reads next; else have it read there again."""
         if running is None:
             return
+        self._check_identity(part, running)
         try:
             low, high = self.driver.range_of(part, TIMEOUT_S)
         except TransientError as error:
@@ -105,6 +107,18 @@ class Input:
             last = str(running.next[part[0]] - 1)
             first_offset(part, last, low, high, self.settings.begin, running.task.name)
         running.begun.discard(part[0])
+
+    def _check_identity(self, part: Part | None, running: Running | None) -> None:
+        """Raise if the topic of a partition is another one than its task has read."""
+        if part is None or running is None:
+            return
+        try:
+            found = self.driver.identity_of(part[0], TIMEOUT_S)
+        except TransientError as error:
+            self._tell(str(error))
+        else:
+            saved = running.task.identities.get(running.sources[part[0]])
+            check_identity(part, saved, found, running.task.name)
 
     def _check_again(self, trouble: Trouble) -> None:
         """Raise if a topic is gone for good, which a client may also say while the cluster is being restarted."""

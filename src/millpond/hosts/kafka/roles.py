@@ -86,10 +86,14 @@ class Rebalances(Protocol):
 
 
 class Driver(Protocol):
-    """A member of a consumer group. One thread; ``range_of`` and ``partition_count`` from any."""
+    """A member of a consumer group. One thread; ``range_of``, ``partition_count`` and ``identity_of`` from any."""
 
     def partition_count(self, topic: str, timeout_s: float) -> int | None:
         """Give the number of partitions of *topic*, None if there is no such topic; TransientError: no answer."""
+        ...
+
+    def identity_of(self, topic: str, timeout_s: float) -> str | None:
+        """Give what tells *topic* from others of its name; None: the cluster does not say, or there is none."""
         ...
 
     def subscribe(self, rebalances: Rebalances) -> None:

@@ -13,7 +13,7 @@ from attrs import define, field
 from millpond.checkpoint import Checkpoint, SystemStreamPartition
 from millpond.errors import FencedError, MillpondError, StoreClosedError, TransientError
 from millpond.events import Event
-from millpond.hosts.kafka.decisions import Part, Phase, first_offset, retry_after_s, steps, task_name
+from millpond.hosts.kafka.decisions import Part, Phase, check_identity, first_offset, retry_after_s, steps, task_name
 from millpond.hosts.kafka.events import ClientTrouble, TaskHeld, TaskLeft, TaskStarted, TaskWaits
 from millpond.hosts.kafka.hosted import HostedTask, Process, Running, is_reopened_after
 from millpond.hosts.kafka.leaving import leave
@@ -143,24 +143,27 @@ class Tasks:
 
     def _first(self, task: Task, topic: str, opening: Opening) -> int:
         """
-        Give the offset at which *task* reads on.
+        Give the offset at which *task* reads on, and see that it is still the same topic's.
 
         One that the checkpoint does not have is part of the next: else a start at the end would move with each restart,
         and records that were removed before the first commit would not be missed.
         """
         part, source = (topic, opening.number), self._source(topic, opening.number)
-        low, high = self._range(part, opening)
+        identity, (low, high) = self._look(part, opening)
+        check_identity(part, task.identities.get(source), identity, task.name)
+        if identity is not None:
+            task.identify(source, identity)
         saved = task.offsets.get(source)
         first = first_offset(part, saved, low, high, self.settings.begin, task.name)
         if saved is None:
             task.processed(source, first - 1)
         return first
 
-    def _range(self, part: Part, opening: Opening) -> tuple[int, int]:
+    def _look(self, part: Part, opening: Opening) -> tuple[str | None, tuple[int, int]]:
         """Ask until the cluster answers: what was restored is not thrown away because a broker is away."""
         while True:
             try:
-                return self.driver.range_of(part, RANGE_TIMEOUT_S)
+                return self.driver.identity_of(part[0], RANGE_TIMEOUT_S), self.driver.range_of(part, RANGE_TIMEOUT_S)
             except TransientError:
                 wait([opening.unwanted], 1.0)
                 if opening.unwanted.done():
