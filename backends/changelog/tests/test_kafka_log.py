@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import count
@@ -240,6 +241,21 @@ def test_a_zombies_next_produce_is_refused(log: KafkaLog, topic: str) -> None:
         append.flush()
         append.commit()
     assert changes(log, topic) == []
+
+
+def test_a_fenced_writer_is_closed_with_a_line_in_the_log_and_no_warning(
+    log: KafkaLog, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The driver cannot abort what a later writer has ended: that is said once, in words, and not on standard error."""
+    first = log.writer(f"owner of {topic}")
+    log.writer(f"owner of {topic}")
+    with pytest.raises(FencedError):
+        append_with(first, topic, [(b"a", b"1")])
+    with warnings.catch_warnings(record=True) as warned, caplog.at_level("INFO", "millpond.changelog"):
+        warnings.simplefilter("always")
+        first.close()
+    assert not [str(each.message) for each in warned]
+    assert [f"owner of {topic}" in line and "later writer" in line for line in caplog.messages] == [True]
 
 
 def test_an_append_is_atomic_over_partitions(log: KafkaLog, topic: str) -> None:

@@ -7,7 +7,9 @@ same of both. To begin anew would fence a successor, so an owner has to find out
 
 from __future__ import annotations
 
+import logging
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from threading import Event, RLock
@@ -25,6 +27,9 @@ _COMING = frozenset(
     {"NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS", "CONCURRENT_TRANSACTIONS"}
 )
 _PAUSE_S = 0.1
+_LAST_WORDS = "Producer abort_transaction failed during close"
+
+log = logging.getLogger("millpond.changelog")
 
 
 @define(eq=False)
@@ -96,8 +101,11 @@ class Seat:
         """Close the producer, whose threads end. Idempotent."""
         with self._lock:
             producer, self._producer = self._producer, None
-            if producer is not None:
-                _end(producer)
+            if producer is None:
+                return
+            _end(producer)
+        if self.over is not None:
+            log.info("a writer that had come to its end is closed: %s", self.over)
 
     def refuse_if_over(self) -> None:
         """Raise FencedError if it can never append again."""
@@ -136,5 +144,7 @@ def _end(producer: Producer) -> None:
         producer.flush(0)
     close = getattr(producer, "close", None)  # older drivers end with the last reference
     if close is not None:
-        with suppress(KafkaException, SystemError):  # the latter where it was fenced, by a slip of the driver's
+        # The driver tries to abort what one that was fenced has open, and warns on standard error that it cannot.
+        warnings.filterwarnings("ignore", _LAST_WORDS, RuntimeWarning)
+        with suppress(KafkaException, SystemError):  # the latter by a slip of the driver's, where a warning is an error
             close()
