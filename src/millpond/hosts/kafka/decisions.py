@@ -163,9 +163,10 @@ def check_identity(part: Part, saved: str | None, found: str | None, task: str) 
     topic, number = part
     if saved is not None and found is not None and saved != found:
         raise SourceGoneError(
-            f"topic {topic!r}, partition {number}, is another one than task {task!r} has read: it had the id {saved}, was "
-            f"deleted and made again, and has {found} now. Offsets of the old one say nothing about the new one: nothing "
-            "was skipped and nothing reset. To read the new topic, give the job a new name or remove its checkpoints"
+            f"topic {topic!r}, partition {number}, is another one than task {task!r} has read: it had the id {saved}, "
+            f"was deleted and made again, and has {found} now. Offsets of the old one say nothing about the new one: "
+            "nothing was skipped and nothing reset. To read the new topic, give the job a new name or remove its "
+            "checkpoints"
         )
 
 
