@@ -17,7 +17,7 @@ from services.go_tools import VERSITYGW
 
 from millpond.errors import ConfigError, FormatError
 from millpond.points import ENGINE_POINTS
-from millpond.testing.lab import short_writes
+from millpond.testing.lab import seeds, short_writes
 from millpond.testing.lab.disk import Disk, Kept, tree
 from millpond.testing.lab.places import Place
 from millpond.testing.lab.seeds import seeds_of
@@ -258,6 +258,18 @@ def test_seeds_are_a_number_or_a_range(text: str) -> None:
     assert [3, 4] == list(seeds_of("3-5"))
     with pytest.raises(ConfigError):
         seeds_of(text)
+
+
+def test_trials_work_in_memory_where_there_is_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A folder that is missing, or has too little room, is not taken."""
+    monkeypatch.setattr(seeds, "_IN_MEMORY", tmp_path)
+    monkeypatch.setattr(seeds, "_ROOM", 0)
+    assert tmp_path == seeds.in_memory()
+    monkeypatch.setattr(seeds, "_ROOM", 1 << 60)
+    assert seeds.in_memory() is None
+    monkeypatch.setattr(seeds, "_ROOM", 0)
+    monkeypatch.setattr(seeds, "_IN_MEMORY", tmp_path / "missing")
+    assert seeds.in_memory() is None
 
 
 def traced(*lines: str) -> list:

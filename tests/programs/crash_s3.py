@@ -19,6 +19,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from services import versitygw
 from services.s3_server import S3Server
 
+from millpond.testing.lab.seeds import in_memory
+
 BUCKET = "crash-lab"
 TEMPLATE = """
 [checkpoint]
@@ -39,7 +41,8 @@ def main(arguments: list[str]) -> int:
     module = "millpond.testing.lab"
     if arguments[:1] == ["--module"]:
         module, arguments = f"{module}.{arguments[1]}", arguments[2:]
-    with tempfile.TemporaryDirectory(prefix="millpond-crash-s3-") as folder, versitygw.serve(Path(folder)) as server:
+    place = tempfile.TemporaryDirectory(prefix="millpond-crash-s3-", dir=in_memory())
+    with place as folder, versitygw.serve(Path(folder)) as server:
         template = Path(folder) / "s3.toml"
         template.write_text(template_of(server), "utf-8")
         _make_bucket(server)

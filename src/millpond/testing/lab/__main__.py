@@ -22,7 +22,7 @@ from millpond.testing.lab.trial import Verdict
 @click.option("--engine", "engines", multiple=True, help="Of the stores; default: rocksdb and memory, by seed.")
 @click.option("--jobs", default=2, show_default=True, help="Trials at once.")
 @click.option("--keep", type=click.Path(path_type=Path), help="Where trials that failed leave their files.")
-@click.option("--folder", type=click.Path(path_type=Path), help="Where trials work; default: $TMPDIR.")
+@click.option("--folder", type=click.Path(path_type=Path), help="Where trials work; default: in memory, else $TMPDIR.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def main(
     backend: str,

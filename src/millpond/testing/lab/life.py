@@ -20,7 +20,7 @@ from millpond.points import arm
 from millpond.task import Task
 from millpond.testing.lab.forks import Say
 from millpond.testing.lab.leftovers import collect_garbage, leftovers
-from millpond.testing.lab.story import Death, Life
+from millpond.testing.lab.story import Death, Life, checks
 from millpond.testing.lab.warming import believe_object_stores
 from millpond.testing.lab.world import SOURCE, STORES, TASK, compare, expected, operations
 
@@ -32,7 +32,7 @@ def live(config: JobConfig, seed: int, life: Life, again: JobConfig, say: Say) -
     """Do what *life* says with the job of *config*; *again* is the same job on an empty disk."""
     if life.death is not None:
         _arm(life.death, say)
-    if not life.checks:
+    if not checks(seed):
         believe_object_stores()
     if life.collects:
         say("collected", collect_garbage(config))

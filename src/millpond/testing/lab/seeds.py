@@ -21,6 +21,9 @@ from millpond.testing.lab.tally import Tally
 from millpond.testing.lab.trial import Trial, Verdict
 from millpond.testing.lab.warming import warm
 
+_IN_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of a name of its own is made there
+_ROOM = 256 << 20
+
 
 def seeds_of(text: str) -> range:
     """
@@ -53,7 +56,9 @@ def run_seeds(
     warm(place)
     tally, begun = Tally(place.name, place.points(), replay), time.monotonic()
     with (
-        tempfile.TemporaryDirectory(prefix="millpond-lab-", dir=folder, ignore_cleanup_errors=True) as root,
+        tempfile.TemporaryDirectory(
+            prefix="millpond-lab-", dir=folder or in_memory(), ignore_cleanup_errors=True
+        ) as root,
         suppress(KeyboardInterrupt),
     ):
         for verdict in _work(place, seeds, jobs, Path(root), keep):
@@ -61,6 +66,17 @@ def run_seeds(
             told(verdict)
     tally.seconds = time.monotonic() - begun
     return tally
+
+
+def in_memory() -> Path | None:
+    """
+    Give a folder in memory, where there is one.
+
+    Trials kill processes, and what a process has written outlives it there too; syncs, which they wait for most of the
+    time elsewhere, cost nothing.
+    """
+    there = os.access(_IN_MEMORY, os.W_OK) and shutil.disk_usage(_IN_MEMORY).free > _ROOM
+    return _IN_MEMORY if there else None
 
 
 def _work(place: Place, seeds: Sequence[int], jobs: int, root: Path, keep: Path | None) -> Iterator[Verdict]:
