@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import socket
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -398,3 +400,18 @@ def test_a_test_that_fails_leaves_no_client_open(tmp_path: Path):
     sockets = [each.socket if isinstance(each, Raw) else each.wire.socket for each in clients]
 
     assert [sock.fileno() for sock in sockets] == [-1, -1, -1]
+
+
+def test_a_server_that_stops_closes_what_it_has_just_accepted(tmp_path: Path):
+    """Connections that come in the moment of the stop are closed by it, and not left to the garbage collector."""
+    for count in range(1, 8):
+        with ExitStack() as outlasting, warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with serving(tmp_path / str(count)) as served:
+                socks = [socket.create_connection((HOST, served.port), TIMEOUT_S) for _ in range(count)]
+                for sock in socks:
+                    outlasting.enter_context(sock)
+            ends = [Raw(sock).is_closed() for sock in socks]
+            del served
+            gc.collect()
+        assert ends == [True] * count

@@ -127,9 +127,9 @@ class Connection(asyncio.BufferedProtocol):
         self.drained.set()
         self.reader.close()
         self.answers.close()
+        topology = self.server.gone(self) or events.NO_TOPOLOGY
         if not self._admitted:
             return
-        topology = self.server.gone(self) or events.NO_TOPOLOGY
         reason = self._reason or (f"TLS: {error}" if isinstance(error, ssl.SSLError) else "")
         self.server.tell(events.Disconnected(job=topology, peer=self.peer, reason=reason))
 

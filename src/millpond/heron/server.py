@@ -31,6 +31,7 @@ log = logging.getLogger("millpond")
 _BACKLOG = 1024
 _BUFFER = 256 << 10
 _LAST_ANSWERS_S = 2.0
+_ROUNDS_TO_ACCEPT = 4
 
 
 class HeronServer:
@@ -51,7 +52,8 @@ class HeronServer:
         self.buffer = memoryview(bytearray(max(_BUFFER, settings.read_size)))
         self.small_buffer = self.buffer[: settings.read_size]
         self.port = 0
-        self._empty = asyncio.Event()
+        self._open: set[Connection] = set()
+        self._all_ended = asyncio.Event()
         self._to_write: list[Connection] = []
         self.loop: asyncio.AbstractEventLoop
         self._workers: Workers
@@ -91,22 +93,34 @@ class HeronServer:
         if self._server is None:
             return
         server, self._server = self._server, None
-        server.close()
+        await self._close_listener(server)
         deadline = self.loop.time() + self.settings.stop_timeout
         for connection in list(self.connections):
             connection.stop("stopping")
         await self._wait(self._work.idle, deadline)
         for connection in list(self.connections):
             connection.transport.close()
-        if self.connections:
-            self._empty.clear()
-            await self._wait(self._empty, min(deadline, self.loop.time() + _LAST_ANSWERS_S))
+        await self._wait_for_ends(min(deadline, self.loop.time() + _LAST_ANSWERS_S))
         for connection in list(self.connections):
             connection.transport.abort()
         if self._sweeper is not None:
             self._sweeper.cancel()
         await asyncio.to_thread(self._workers.close, max(0.0, deadline - self.loop.time()))
-        await asyncio.sleep(0)
+        await self._wait_for_ends(self.loop.time() + _LAST_ANSWERS_S)
+
+    async def _close_listener(self, server: asyncio.Server) -> None:
+        # A socket that was accepted, and is no connection yet when its listener closes, stays open for good (CPython's
+        # issue 109564): so first nothing more is accepted, and what was becomes a connection that is turned away.
+        for listener in server.sockets:
+            self.loop.remove_reader(listener.fileno())
+        for _ in range(_ROUNDS_TO_ACCEPT):
+            await asyncio.sleep(0)
+        server.close()
+
+    async def _wait_for_ends(self, deadline: float) -> None:
+        if self._open:
+            self._all_ended.clear()
+            await self._wait(self._all_ended, deadline)
 
     async def _wait(self, event: asyncio.Event, deadline: float) -> None:
         with suppress(TimeoutError):
@@ -115,7 +129,8 @@ class HeronServer:
     # What connections ask
 
     def admit(self, connection: Connection, address: str) -> str:
-        """Take *connection* in; or say why not."""
+        """Take *connection* in; or say why not. Either way it is open until it says that it has :meth:`gone`."""
+        self._open.add(connection)
         if self._server is None:
             return "the server stops"
         if not self.settings.admits(address):
@@ -151,12 +166,13 @@ class HeronServer:
 
     def gone(self, connection: Connection) -> str:
         """Forget *connection*, and give the topology that it spoke for."""
+        self._open.discard(connection)
+        if not self._open:
+            self._all_ended.set()
         if connection not in self.connections:
             return ""
         topology = self.registry.topology_of(connection) or ""
         self.connections.discard(connection)
-        if not self.connections:
-            self._empty.set()
         self.registry.closed(connection)
         return topology
 
