@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import secrets
 import shutil
@@ -20,9 +21,10 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 from attrs import define, field
-from topology import JOB, MEMBERS, Ground, lines_of, source_of, words_of
+from topology import COORDINATORS, JOB, MEMBERS, Ground, lines_of, source_of, text_now, words_of
 
 import millpond
 from millpond.checkpoint import CheckpointId
@@ -33,7 +35,25 @@ from millpond.coordinator.record import JobCheckpoint
 from millpond.coordinator.state import TaskState
 
 HERE = Path(__file__).resolve().parent
-COORDINATORS = ("coordinator-0", "coordinator-1")
+
+
+class Parts(Protocol):
+    """The processes of a run, whoever starts them."""
+
+    ground: Ground
+    ended_alone: list[str]
+
+    def start(self, name: str) -> None:
+        """Start the task or coordinator *name*."""
+
+    def kill(self, name: str) -> None:
+        """Kill it on the spot; it is started again."""
+
+    def mend(self) -> None:
+        """Start again what ended without being killed."""
+
+    def stop(self) -> None:
+        """End everything."""
 
 
 class RunError(Exception):
@@ -128,7 +148,7 @@ def free_ports(count: int) -> tuple[int, ...]:
     return ports
 
 
-def wait_for(what: str, ready: Iterable[bool], processes: Processes, timeout_s: float) -> None:
+def wait_for(what: str, ready: Iterable[bool], processes: Parts, timeout_s: float) -> None:
     """Wait until *ready* gives True; RunError when that takes too long."""
     deadline = time.monotonic() + timeout_s
     for is_ready in ready:
@@ -155,7 +175,7 @@ def all_done(ground: Ground, ledger: Ledger) -> Iterator[bool]:
         yield all(ground.done(name).exists() for name in MEMBERS if name.startswith("count"))
 
 
-def kill_again_and_again(processes: Processes, ledger: Ledger, kills: int, chance: random.Random) -> Counter[str]:
+def kill_again_and_again(processes: Parts, ledger: Ledger, kills: int, chance: random.Random) -> Counter[str]:
     """Kill so often; now and then in the middle of what the last kill has caused."""
     killed: Counter[str] = Counter()
     for number in range(1, kills + 1):
@@ -193,12 +213,11 @@ def compare(ground: Ground, checkpoint: JobCheckpoint) -> tuple[int, int]:
             assert isinstance(part.state, TaskState)
             task = job.open_task(name, at=CheckpointId.parse(part.state.checkpoint))
             if part.place.component == "lines":
-                rounds, rest = divmod(
-                    int(task.offsets[source_of(part.place.index)]) + 1, len(lines_of(part.place.index))
-                )
+                lines = lines_of(ground.text, part.place.index)
+                rounds, rest = divmod(int(task.offsets[source_of(part.place.index)]) + 1, len(lines))
                 if rest:
                     raise RunError(f"{name} ended in the middle of its text")
-                for line in lines_of(part.place.index):
+                for line in lines:
                     expected.update({word: more * rounds for word, more in Counter(words_of(line)).items()})
             for word, count in task.store("counts").scan():
                 counted[word] += count
@@ -211,10 +230,10 @@ def compare(ground: Ground, checkpoint: JobCheckpoint) -> tuple[int, int]:
     return len(counted), counted.total()
 
 
-def run(ground: Ground, kills: int, seed: int) -> None:
+def run(ground: Ground, processes: Parts, kills: int, seed: int) -> None:
     """Run, kill, end, compare."""
     begun = time.monotonic()
-    processes, ledger = Processes(ground), Ledger(ground.ledger)
+    ledger = Ledger(ground.ledger)
     try:
         for name in (*COORDINATORS, *MEMBERS):
             processes.start(name)
@@ -238,6 +257,17 @@ def run(ground: Ground, kills: int, seed: int) -> None:
     print(f"counted exactly: {words:,} words, {total:,} in all, in {time.monotonic() - begun:.0f} s")
 
 
+def parts_of(ground: Ground, is_on_ray: bool) -> Parts:
+    """Choose who starts the processes."""
+    if not is_on_ray:
+        return Processes(ground)
+    # Ray reads these when it is imported. A token in the environment is one that it does not leave in the home folder.
+    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_USAGE_STATS_ENABLED": "0"}
+    from on_ray import Actors
+
+    return Actors(ground)
+
+
 def main() -> int:
     """Read the options, run, and say what was found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -245,15 +275,17 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--interval", type=float, default=0.3, help="seconds between job checkpoints")
     parser.add_argument("--keep", action="store_true", help="leave the run's directory, also when all went well")
+    parser.add_argument("--ray", action="store_true", help="tasks and coordinators are Ray actors (pip install ray)")
     options = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="wc-"))  # short: a socket's path may have 107 bytes
     ground = Ground(root, free_ports(2), secrets.token_hex(32), options.interval)
+    ground.text.write_text(text_now(), "utf-8")
     (root / "ground.json").write_text(
         json.dumps({"root": str(root), "ports": ground.ports, "secret": ground.secret, "interval_s": options.interval})
     )
     (root / "ground.json").chmod(0o600)
     try:
-        run(ground, options.kills, options.seed)
+        run(ground, parts_of(ground, options.ray), options.kills, options.seed)
     except RunError as error:
         print(f"FAILED: {error} (all is left in {root})", file=sys.stderr)
         return 1

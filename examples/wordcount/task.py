@@ -18,6 +18,7 @@ from millpond.coordinator import (
     BarrierAligner,
     JobCheckpointId,
     Member,
+    MemberEnd,
     Overflowed,
     Participant,
     TaskKeeper,
@@ -108,7 +109,7 @@ class Worker(Participant):
 
     def read_lines(self) -> bool:
         """Send some lines on; at the end of the text begin again, or end if the run is to end."""
-        task, source, lines = self.keeper.task, source_of(self.index), lines_of(self.index)
+        task, source, lines = self.keeper.task, source_of(self.index), lines_of(self.ground.text, self.index)
         assert task is not None
         at = int(task.offsets.get(source, "-1")) + 1
         if at and at % len(lines) == 0 and self.ground.finish.exists():
@@ -215,9 +216,14 @@ def main() -> None:
     logging.basicConfig(format=f"%(asctime)s {name} %(levelname)s %(message)s", level=logging.WARNING)
     ground = read_ground(Path(sys.argv[2]))
     link = TcpLink(ground.addresses, ground.trust, retry_s=0.05)
+    work(ground, name, link.member_end(name))
+
+
+def work(ground: Ground, name: str, end: MemberEnd) -> None:
+    """Be the task *name* until the coordinator ends it; its orders come through *end*."""
     with millpond.open_job(ground.config) as job:
         worker = Worker(ground, name, job)
-        with Member(name, MEMBERS[name], worker.keeper, link.member_end(name), worker, job="wordcount") as member:
+        with Member(name, MEMBERS[name], worker.keeper, end, worker, job="wordcount") as member:
             worker.member = member
             idle = True
             while member.poll(0.01 if idle else 0.0):

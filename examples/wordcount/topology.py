@@ -15,6 +15,7 @@ from millpond.coordinator import Address, CoordinatorSettings, Place, Trust
 from millpond.spi import Secret
 
 JOB = "wordcount"
+COORDINATORS = ("coordinator-0", "coordinator-1")
 STAGES = {"lines": 2, "split": 2, "count": 2}
 MEMBERS = {
     f"{stage}-{index}": Place(stage, index, parallelism)
@@ -39,16 +40,16 @@ def before(stage: str) -> list[str]:
     return [f"{name}-{index}" for name in preceding for index in range(STAGES[name])]
 
 
-@cache
-def text() -> list[str]:
-    """Give the lines of the text: the licence, the pages and the read-me of this very checkout, in a fixed order."""
+def text_now() -> str:
+    """Give the licence, the pages and the read-me of this very checkout, in a fixed order, as they are now."""
     files = [CHECKOUT / "LICENSE", CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").rglob("*.md"))]
-    return [line for file in files if file.is_file() for line in file.read_text("utf-8").splitlines()]
+    return "\n".join(file.read_text("utf-8") for file in files if file.is_file())
 
 
-def lines_of(index: int) -> list[str]:
-    """Give the lines that the source *index* reads, again and again."""
-    return text()[index :: STAGES["lines"]]
+@cache
+def lines_of(text: Path, index: int) -> list[str]:
+    """Give the lines of the file *text* that the source *index* reads, again and again."""
+    return text.read_text("utf-8").splitlines()[index :: STAGES["lines"]]
 
 
 def words_of(line: str) -> list[str]:
@@ -92,6 +93,11 @@ class Ground:
     def addresses(self) -> list[Address]:
         """Where coordinators listen once they lead."""
         return [Address(port=port) for port in self.ports]
+
+    @property
+    def text(self) -> Path:
+        """The text: a copy, since pages may be edited while a run goes on, and every start of a task has to agree."""
+        return self.root / "text"
 
     @property
     def ledger(self) -> Path:
