@@ -6,7 +6,8 @@ import io
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -21,7 +22,7 @@ from millpond.errors import CommitFailedError, ConfigError, StateNotFoundError, 
 from millpond.heron import events, peers
 from millpond.heron.client import CheckpointClient, RefusedError
 from millpond.heron.folder import FolderStore
-from millpond.heron.peers import ConnectionEndedError, Topology
+from millpond.heron.peers import ConnectionEndedError, Instance, Topology, Wire
 from millpond.heron.settings import ServerSettings, TlsSettings
 
 
@@ -241,6 +242,49 @@ def test_tls_carries_states_of_all_sizes(tmp_path: Path, papers: Path):
             for size in (10, 3_000_000):
                 client.save(COUNT0, "1-1", b"x" * size)
                 assert client.get(COUNT0, "1-1") == b"x" * size
+
+
+class Watch:
+    """Notes the threads that are inside a socket at the same time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.most, self._inside, self._lock = 0, 0, threading.Lock()
+        for name in ("send", "_fill"):
+            monkeypatch.setattr(Wire, name, self._watched(getattr(Wire, name)))
+
+    def _watched(self, real: Callable[..., None]) -> Callable[..., None]:
+        def watched(*given: Any) -> None:
+            with self._lock:
+                self._inside += 1
+                self.most = max(self.most, self._inside)
+            try:
+                real(*given)
+            finally:
+                with self._lock:
+                    self._inside -= 1
+
+        return watched
+
+
+def test_threads_that_share_a_client_take_turns_at_its_tls_socket(
+    tmp_path: Path, papers: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Four threads save and get through one client: each gets its own bytes, and no two are in the socket at once."""
+    watch = Watch(monkeypatch)
+    with serving(tmp_path, FolderStore(tmp_path / "states"), tls=tls(papers)) as served:
+        client = served.client(tls=client_context(papers, "container-1"))
+
+        def work(number: int) -> bool:
+            state = bytes([number]) * 400_000
+            for step in range(4):
+                client.save(Instance("count", number), f"1-{step}", state)
+                if client.get(Instance("count", number), f"1-{step}") != state:
+                    return False
+            return True
+
+        with ThreadPoolExecutor(4) as pool:
+            assert list(pool.map(work, range(4))) == [True] * 4
+    assert watch.most == 1
 
 
 @pytest.mark.parametrize("who", [None, "stranger", "container-2", "plain"])
