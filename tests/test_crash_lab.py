@@ -26,7 +26,12 @@ from millpond.testing.lab.syscalls import calls, command
 from millpond.testing.lab.world import STORES, Difference, compare, expected
 
 ROOT = Path(__file__).parents[1]
-BACKENDS = ("rocksdb-local", "fsspec")
+BACKENDS = ("rocksdb-local", "fsspec", "changelog")
+WITH_UNREAD_BYTES: dict[str, set[str]] = {
+    "rocksdb-local": set(),
+    "fsspec": {"objects/…/main"},  # packs: manifests of other checkpoints, footers, files that were written anew
+    "changelog": {"log/owners"},  # places for more decisions
+}
 slow = pytest.mark.timeout(600)  # seconds on a quiet machine; a busy one makes minutes of them
 needs_strace = pytest.mark.skipif(command(Path("log")) is None, reason="no strace here (apt-get install strace)")
 
@@ -75,15 +80,14 @@ def test_a_few_trials_on_a_bucket_lose_and_leave_nothing() -> None:
 
 
 @slow
-@pytest.mark.parametrize(("backend", "count"), [("rocksdb-local", 90), ("fsspec", 60)])
+@pytest.mark.parametrize(("backend", "count"), [("rocksdb-local", 90), ("fsspec", 60), ("changelog", 60)])
 def test_a_flipped_bit_never_gives_another_state(backend: str, count: int) -> None:
     """One bit turned in a record, an object or a file that is read back is an error, or another copy is taken."""
     found = lab("--backend", backend, "--flips", str(count), module=".flips")
 
     assert [] == found["told"]
-    assert count == found["error"] + found["fell back"] + found["not read"]
-    # A pack holds bytes that this restore does not need: manifests of other checkpoints, its footer, dead files.
-    assert found["not read"] <= (0 if backend == "rocksdb-local" else count // 4), found["not read in"]
+    assert count == found["error"] + found["fell back"]
+    assert WITH_UNREAD_BYTES[backend] >= set(found["not read in"])
 
 
 @slow

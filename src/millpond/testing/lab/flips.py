@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,15 +24,19 @@ from unittest.mock import patch
 import click
 from attrs import define, field
 
-from millpond.config import JobConfig
+from millpond.blob import BlobBackend
+from millpond.checkpoint import Checkpoint
+from millpond.config import BackendConfig, JobConfig
 from millpond.errors import MillpondError, TransientError
 from millpond.events import CleanupFailed, Event, Quarantined, RestoreFailedOver
 from millpond.job import Job
 from millpond.local import escape_name
 from millpond.reading import JobReader
 from millpond.testing.lab.forks import Child, Say, fork
+from millpond.testing.lab.leftovers import objects_of
 from millpond.testing.lab.life import live, offset_of, stores_of
 from millpond.testing.lab.places import Place
+from millpond.testing.lab.seeds import in_memory
 from millpond.testing.lab.story import Life, Story
 from millpond.testing.lab.warming import warm
 from millpond.testing.lab.world import TASK, compare, expected
@@ -40,6 +45,7 @@ RECORDS = 40
 _DEADLINE_S = 60.0
 _HANG_S = 3 * _DEADLINE_S
 """An opening gives itself up after ``_DEADLINE_S``; one that has not ended long after that hangs."""
+_MOST_TRIES = 8
 _NOTICED = (RestoreFailedOver, Quarantined, CleanupFailed)
 
 
@@ -60,6 +66,19 @@ class Flips:
     unread: Counter[str] = field(factory=Counter)
     seconds: float = 0.0
 
+    @property
+    def read(self) -> int:
+        """How many bits were read, so far as anybody can tell: all but those that made no difference."""
+        return self.outcomes.total() - self.outcomes["not read"]
+
+    def count(self, where: str, kind: str, outcome: str, told: str) -> None:
+        """Note what became of one bit."""
+        self.outcomes[outcome] += 1
+        if outcome == "wrong":
+            self.wrong.append(f"{where}: {told}")
+        elif outcome == "not read":
+            self.unread[kind] += 1
+
     def as_json(self) -> Mapping[str, Any]:
         """Give all of it for a program."""
         outcomes = {name: self.outcomes[name] for name in ("error", "fell back", "not read", "wrong")}
@@ -67,11 +86,11 @@ class Flips:
 
 
 def run_flips(place: Place, count: int, seed: int) -> Flips:
-    """Turn *count* bits, one at a time, in what jobs with each engine left; *seed* says which."""
+    """Turn bits, one at a time, in what jobs with each engine left, until *count* were read; *seed* says which."""
     warm(place)
     flips, begun = Flips(), time.monotonic()
     for at, engine in enumerate(place.engines):
-        with tempfile.TemporaryDirectory(prefix="millpond-flips-") as folder:
+        with tempfile.TemporaryDirectory(prefix="millpond-flips-", dir=in_memory()) as folder:
             share = count // len(place.engines) + (at < count % len(place.engines))
             _flip_all(place, Story(seed, engine, ()), Path(folder), share, flips)
     flips.seconds = time.monotonic() - begun
@@ -86,14 +105,19 @@ def _flip_all(place: Place, story: Story, folder: Path, count: int, flips: Flips
     root.rename(pristine)
     chance = random.Random(f"{story.seed} {story.engine}")  # noqa: S311 - a run is repeated by its seed
     files = read_back(place, story, pristine)
-    for _ in range(count):
+    local, kept = [each for each in files if _is_local(each)], [each for each in files if not _is_local(each)]
+    wanted = flips.read + count
+    for _ in range(_MOST_TRIES * count):
         shutil.rmtree(root, ignore_errors=True)
         link_tree(pristine, root)
-        file = chance.choice(files)
+        file = chance.choice(chance.choice([local, kept]))
         bit = flip(root / file, chance)
-        if not file.startswith("disk 0/"):
+        if file in kept:
             shutil.rmtree(root / "disk 0")
-        _count(flips, f"{story.engine}: {file}, bit {bit}", _kind(file), *_outcome(config, story))
+        flips.count(f"{story.engine}: {file}, bit {bit}", _kind(file), *_outcome(config, story))
+        if flips.read == wanted:
+            return
+    raise AssertionError(f"of {_MOST_TRIES * count} bits fewer than {count} were read: {dict(flips.unread)}")
 
 
 def _grow(config: JobConfig, story: Story) -> None:
@@ -108,24 +132,35 @@ def read_back(place: Place, story: Story, root: Path) -> list[str]:
     """Give the files below *root* that an opening of the newest checkpoint reads, relative to it."""
     child = fork(lambda say: say("newest", _named(place.config(story, root, 0))))
     child.follow(_DEADLINE_S)
-    images, objects = child.words("newest")[0]
+    images, objects, logs = child.words("newest")[0]
     records = set(_newest_records(root))
     found = []
     for path in sorted(path for path in root.rglob("*") if path.is_file() and path.stat().st_size):
         parts = path.relative_to(root).parts
         of_an_image = any([store, name] == list(pair) for store, name in images for pair in pairwise(parts))
-        if path in records or path.name in objects or of_an_image:
+        of_a_log = any(path.is_relative_to(log) for log in logs)
+        if path in records or path.name in objects or of_an_image or of_a_log:
             found.append("/".join(parts))
     return found
 
 
-def _named(config: JobConfig) -> tuple[list[tuple[str, str]], list[str]]:
-    """Give what the newest checkpoint names: stores' folders and images, and objects."""
+def _named(config: JobConfig) -> tuple[list[tuple[str, str]], list[str], list[str]]:
+    """Give what the newest checkpoint names: stores' folders and images, and objects; and the folders of logs."""
     with JobReader(config) as reader:
         newest = reader.checkpoint(TASK)
-    named = [newest.images, *newest.markers.values()]
-    pairs = sorted({(escape_name(store), name) for each in named for store, name in each.items()})
-    return pairs, [name.split(":")[1] for _, name in pairs if name.startswith("1:")]
+        named = [newest.images, *newest.markers.values()]
+        pairs = sorted({(escape_name(store), name) for each in named for store, name in each.items()})
+        objects = sorted({each for backend in config.backends.values() for each in _objects(reader, backend, newest)})
+    logs = [getattr(backend.settings, "directory", None) for backend in config.backends.values()]
+    return pairs, objects, [str(log) for log in logs if log is not None]
+
+
+def _objects(reader: JobReader, backend: BackendConfig, newest: Checkpoint) -> list[str]:
+    """Give the names of the objects that *newest* needs of an object store: bases and changes too."""
+    if not isinstance(backend.factory, BlobBackend):
+        return []
+    with closing(backend.factory.open_store(reader.context)) as store:
+        return list(objects_of(store, list(store.list("")), [newest], backend.marker_key))
 
 
 def _newest_records(root: Path) -> Iterator[Path]:
@@ -187,22 +222,20 @@ def look(config: JobConfig, seed: int, least: int, say: Say) -> None:
         say("outcome", ["not read", ""])
 
 
-def _count(flips: Flips, where: str, kind: str, outcome: str, told: str) -> None:
-    flips.outcomes[outcome] += 1
-    if outcome == "wrong":
-        flips.wrong.append(f"{where}: {told}")
-    elif outcome == "not read":
-        flips.unread[kind] += 1
+def _is_local(file: str) -> bool:
+    return file.startswith("disk 0/")
 
 
 def _kind(file: str) -> str:
     parts: Sequence[str] = file.split("/")
+    if parts[0] == "log":
+        return "/".join(parts[:2]) if parts[-1] != "TOPIC" else "log/…/TOPIC"
     return f"{parts[0]}/…/{parts[-2]}" if parts[-2] in ("records", "main") else f"{parts[0]}/…/{parts[-1]}"
 
 
 @click.command("flips")
 @click.option("--backend", default="rocksdb-local", show_default=True)
-@click.option("--flips", "count", default=2000, show_default=True, help="How many bits.")
+@click.option("--flips", "count", default=2000, show_default=True, help="How many bits that are read.")
 @click.option("--seed", default=1, show_default=True)
 @click.option("--config-template", type=click.Path(path_type=Path), help="TOML: [checkpoint] and [backends.*].")
 def main(backend: str, count: int, seed: int, config_template: Path | None) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 
-from millpond.blob import BlobBackend
+from millpond.blob import BlobBackend, BlobEntry, BlobStore
 from millpond.blob.garbage import collect
 from millpond.checkpoint import Checkpoint
 from millpond.config import BackendConfig, JobConfig
@@ -86,14 +86,8 @@ def _objects(reader: JobReader, factory: BlobBackend, key: str, retained: Retain
     """Find objects that no manifest of a retained checkpoint names."""
     store = factory.open_store(reader.context)
     try:
-        needed = set()
         entries = list(store.list(""))
-        for checkpoints in retained.values():
-            for marker in {text for each in checkpoints for text in each.markers.get(key, {}).values()}:
-                place = BlobMarker.parse(marker)
-                (holder,) = (entry.key for entry in entries if entry.key.endswith(f"/{place.object}"))
-                manifest = decode_manifest(store.get(holder, place.start, place.length))
-                needed |= {place.object, *manifest.objects}
+        needed = {each for checkpoints in retained.values() for each in objects_of(store, entries, checkpoints, key)}
         for entry in entries:
             if ("/data/" in entry.key and entry.key.rpartition("/")[2] not in needed) or (
                 "/data/" not in entry.key and "/records/" not in entry.key
@@ -102,3 +96,14 @@ def _objects(reader: JobReader, factory: BlobBackend, key: str, retained: Retain
         yield from (f"{each.key} ({each.token})" for each in store.unfinished(""))
     finally:
         store.close()
+
+
+def objects_of(
+    store: BlobStore, entries: Sequence[BlobEntry], checkpoints: Iterable[Checkpoint], key: str
+) -> Iterator[str]:
+    """Give the names of all objects of *store* that *checkpoints* need of the backend *key*."""
+    for marker in {text for each in checkpoints for text in each.markers.get(key, {}).values()}:
+        place = BlobMarker.parse(marker)
+        (holder,) = (entry.key for entry in entries if entry.key.endswith(f"/{place.object}"))
+        manifest = decode_manifest(store.get(holder, place.start, place.length))
+        yield from (place.object, *manifest.objects)
