@@ -29,10 +29,12 @@ REPLICATION = "replication.factor"
 _SLICE_S = 0.2
 _REFUSAL_S = 3.0
 _PAUSE_S = 0.02
+_PATIENCE_S = 2.0
+"""How long a leader has to answer before somebody is asked who leads now; twice as long each time."""
 
 # Of a leader that is about to change, or only knows of itself since a moment.
 _LEADERLESS = frozenset(
-    {"NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "OFFSET_NOT_AVAILABLE", "FENCED_LEADER_EPOCH",
+    {"_TIMED_OUT", "NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "OFFSET_NOT_AVAILABLE", "FENCED_LEADER_EPOCH",
      "UNKNOWN_LEADER_EPOCH", "KAFKA_STORAGE_ERROR", "_TRANSPORT"}
 )  # fmt: skip
 
@@ -95,19 +97,23 @@ class Topics:
         return self._offsets(name, partition, (_LATEST,))[0]
 
     def _offsets(self, name: str, partition: int, wanted: Sequence[Any]) -> list[int]:
-        """Ask for offsets; again while the partition is there and has no leader."""
+        """Ask for offsets; again while the partition is there and has no leader, or one that does not answer."""
         where = TopicPartition(name, partition)
         doing = Doing(verb="look into", right="DESCRIBE", topic=name)
-        deadline = time.monotonic() + self.timeout_s
+        deadline, patience = time.monotonic() + self.timeout_s, _PATIENCE_S
         while True:
-            asked = [self._begin(doing, _offset_of(where, spec, self._time())) for spec in wanted]
+            times = {"request_timeout": min(patience, self.timeout_s)}
+            asked = [self._begin(doing, _offset_of(where, spec, times)) for spec in wanted]
             found = [self._await(doing, each, ABSENT | _LEADERLESS) for each in asked]
             if None not in found:
                 return [int(each.offset) for each in found if each is not None]
             self._see_that_it_is_there(name, partition)
             if time.monotonic() > deadline:
-                raise TransientError(f"partition {partition} of the topic {name!r} has no leader")
+                raise TransientError(
+                    f"partition {partition} of the topic {name!r} has no leader, or it does not answer"
+                )
             Event().wait(_PAUSE_S)
+            patience *= 2
 
     def _see_that_it_is_there(self, name: str, partition: int) -> None:
         count = len(self._look(name).partitions)
