@@ -15,13 +15,11 @@ from typing import Any
 
 import attrs
 import pytest
-from click.testing import CliRunner
 
 import millpond
 from millpond import SystemStreamPartition
 from millpond.blob.memory import MemoryBlobStore
 from millpond.coordinator import events, wire
-from millpond.coordinator.__main__ import main
 from millpond.coordinator.alignment import Aligned, Overflowed
 from millpond.coordinator.beat import Beater
 from millpond.coordinator.ends import LocalHub
@@ -872,25 +870,6 @@ def test_each_event_has_a_line_in_plain_words(kind: type[Any]) -> None:
         assert "1.2 s" in said
     if "reason" in attrs.fields_dict(kind):
         assert "10.2 s" in said
-
-
-def test_the_record_can_be_looked_at_beside_the_running_job(rigs: Callable[..., Rig]) -> None:
-    """``python -m millpond.coordinator`` shows leader, job checkpoints and members, and disturbs nothing."""
-    rig = rigs()
-    look = CliRunner().invoke(main, ["--directory", str(rig.root / "records"), "--job", "other"])
-    assert look.exit_code == 0 and "nobody has led yet" in look.output
-    rig.join("a"), rig.join("b")
-    rig.run()
-    saved, newest = rig.checkpoint("before the move"), rig.checkpoint()
-    look = CliRunner().invoke(main, ["--directory", str(rig.root / "records"), "--job", "job", "--members"])
-    assert look.exit_code == 0 and "last elected: test with epoch 1" in look.output
-    assert f"{newest}: " in look.output and f"{saved} 'before the move': " in look.output
-    assert "a (a 0 of 1): TaskState" in look.output
-    rig.checkpoint()
-    newest_file = min((rig.root / "records" / "job" / ".coordinator" / "records").iterdir())
-    newest_file.write_bytes(b"")
-    look = CliRunner().invoke(main, ["--directory", str(rig.root / "records"), "--job", "job"])
-    assert look.exit_code == 1 and "cannot be read" in look.output
 
 
 # --- the example

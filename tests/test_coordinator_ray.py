@@ -1,4 +1,4 @@
-"""Ray actors carry the coordinator's messages: the word count of the examples, on a real Ray, whose actors are killed."""
+"""Ray actors carry the coordinator's messages: the word count on a real Ray, whose actors are killed."""
 
 from __future__ import annotations
 

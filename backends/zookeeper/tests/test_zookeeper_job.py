@@ -12,6 +12,7 @@ import pytest
 from zookeeper_managers import connection_of, manager_at, metadata_at
 
 import millpond
+from millpond.coordinator import open_metadata
 from millpond.errors import CommitError, ConfigError, FencedError
 
 PAGE = Path(__file__).parents[3] / "docs" / "zookeeper.md"
@@ -69,6 +70,17 @@ def test_the_command_tells_of_it(job_file):
     assert 0 == listed.returncode, listed.stdout + listed.stderr
     assert str(last.id) in listed.stdout
     assert 0 == examined.returncode, examined.stdout + examined.stderr
+
+
+def test_a_coordinator_of_the_job_finds_its_place(job_file):
+    """The coordinator's record lies in the same ZooKeeper, found by the job's configuration alone."""
+    with open_metadata(job_file) as place:
+        place.write(place.lead("one", 30.0), b"the record", None)
+    with open_metadata(job_file) as place:
+        stored = place.read()
+        assert stored is not None
+        assert stored.data == b"the record"
+        assert place.leader() == (1, "one")
 
 
 def said_by(*words: str) -> subprocess.CompletedProcess[str]:

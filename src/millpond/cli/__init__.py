@@ -16,6 +16,7 @@ COMMANDS = {
     "checkpoints": "List, show, compare, verify and pin the checkpoints of a job.",
     "config": "Check a job's configuration, or explain each of its values.",
     "conform": "Try whether a plugin keeps its contract.",
+    "coordinator": "Show the record of a job's coordinator: who leads, what is whole.",
     "doctor": "Try what a job relies on: disk, permissions, races, clocks.",
     "gc": "Remove what no checkpoint needs any more.",
     "heron-ckptmgr": "Serve Heron's checkpoint manager from any store.",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from millpond.coordinator.alignment import Aligned, BarrierAligner, Overflow, Overflowed
     from millpond.coordinator.beat import Beater
+    from millpond.coordinator.beside import KeepsCoordinatorRecord, open_metadata
     from millpond.coordinator.binding import Address, Trust
     from millpond.coordinator.ends import CoordinatorEnd, LocalHub, MemberEnd
     from millpond.coordinator.ids import JobCheckpointId, TransactionId
@@ -42,6 +43,7 @@ __all__ = [
     "CoordinatorStatus",
     "JobCheckpointId",
     "Keeper",
+    "KeepsCoordinatorRecord",
     "Leadership",
     "LocalHub",
     "Member",
@@ -61,11 +63,13 @@ __all__ = [
     "Trust",
     "in_blob_store",
     "in_directory",
+    "open_metadata",
 ]
 
 _HOMES = {
     "alignment": ("Aligned", "BarrierAligner", "Overflow", "Overflowed"),
     "beat": ("Beater",),
+    "beside": ("KeepsCoordinatorRecord", "open_metadata"),
     "binding": ("Address", "Trust"),
     "ends": ("CoordinatorEnd", "LocalHub", "MemberEnd"),
     "ids": ("JobCheckpointId", "TransactionId"),

@@ -12,6 +12,7 @@ from millpond.spi import SPI_VERSION, CheckpointManager, JobContext, ManagerCapa
 from millpond_zookeeper.settings import ZooKeeperCheckpointsConfig
 
 if TYPE_CHECKING:
+    from millpond.coordinator.metadata import CoordinatorMetadata
     from millpond_zookeeper.ledger import TaskLedger
     from millpond_zookeeper.rooms import JobRoom
 
@@ -83,6 +84,12 @@ class ZooKeeperCheckpoints(CheckpointManager):
     def pins(self, task: str) -> Mapping[str, CheckpointId]:
         """Give the pins: name to id."""
         return self._of(task).history.pins()
+
+    def coordinator_metadata(self) -> CoordinatorMetadata:
+        """Give the place of the coordinator's record of this job, with a session of its own; the caller closes it."""
+        from millpond_zookeeper.metadata import ZooKeeperMetadata
+
+        return ZooKeeperMetadata(self.config, self.job.job, self.job.job_id)
 
     def close(self) -> None:
         """End the session; idempotent."""
