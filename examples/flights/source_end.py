@@ -37,5 +37,6 @@ class SourceEnd:
 
 def _end_with_watcher() -> NoReturn:
     """End the process when its standard input ends: its other end is the watcher's, who writes nothing."""
-    sys.stdin.buffer.read()
+    while os.read(sys.stdin.fileno(), 1):  # a buffered read would hold a lock that an interpreter that ends waits for
+        pass
     os._exit(ABANDONED)
