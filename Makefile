@@ -6,12 +6,11 @@ PYTHON := python3
 IN_VENV := PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python
 UV := $(VENV)/bin/uv
 GROUPS := test filesystems lint docs bench demo house
-LOCKED := $(GROUPS) ray
 BACKENDS := $(patsubst backends/%/pyproject.toml,%,$(wildcard backends/*/pyproject.toml))
 PROJECTS := pyproject.toml $(BACKENDS:%=backends/%/pyproject.toml)
 COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--custom-compile-command "make lock" --no-emit-package millpond $(BACKENDS:%=--no-emit-package millpond-%) \
-	$(LOCKED:%=--group %) --all-extras $(PROJECTS) --output-file requirements.lock
+	$(GROUPS:%=--group %) --all-extras $(PROJECTS) --output-file requirements.lock
 
 BACKEND := rocksdb-local
 SEEDS := 0-300
