@@ -36,14 +36,19 @@ slow = pytest.mark.timeout(600)  # seconds on a quiet machine; a busy one makes 
 needs_strace = pytest.mark.skipif(command(Path("log")) is None, reason="no strace here (apt-get install strace)")
 
 
-def lab(*arguments: str, module: str = "", patch: str = "", code: int = 0) -> dict:
-    """Run a module of the lab in a process of its own, which has no thread yet, after *patch*; give its JSON."""
+def run(*arguments: str, module: str = "", patch: str = "", code: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run a module of the lab in a process of its own, which has no thread yet, after *patch*."""
     script = f"{patch}\nimport runpy; runpy.run_module('millpond.testing.lab{module}', run_name='__main__')"
     ended = subprocess.run(
         [sys.executable, "-c", script, *arguments], capture_output=True, text=True, timeout=560, check=False
     )
     assert ended.returncode == code and ended.stdout, ended.stderr[-2000:] + ended.stdout[-2000:]
-    return json.loads(ended.stdout)
+    return ended
+
+
+def lab(*arguments: str, module: str = "", patch: str = "", code: int = 0) -> dict:
+    """Run a module of the lab after *patch*; give its JSON."""
+    return json.loads(run(*arguments, module=module, patch=patch, code=code).stdout)
 
 
 # At CI size
@@ -211,18 +216,42 @@ HANGS = """
 import threading
 from millpond.testing.lab import flips
 flips._HANG_S = 1.0
-flips.look = lambda *_: threading.Event().wait()
+def wait_for_a_day(*_):
+    threading.Event().wait(86_400)
+flips.look = wait_for_a_day
 """
 
 
 @slow
 @needs_strace
 def test_an_opening_that_hangs_is_a_verdict_of_its_own() -> None:
-    """One that never ends is told as wrong, and the run goes on to its end."""
-    found = lab("--cuts", "2", module=".powercut", patch=HANGS, code=1)
+    """One that never ends is told as wrong, after it has shown its threads, and the run goes on to its end."""
+    ended = run("--cuts", "2", module=".powercut", patch=HANGS, code=1)
+    found = json.loads(ended.stdout)
 
+    assert 2 == ended.stderr.count("in wait_for_a_day")
     assert 2 == found["wrong"]
     assert all("did not end within 1 s" in each for each in found["told"])
+
+
+IMPATIENT = """
+from millpond.testing.lab import trial
+trial._PATIENCE_S = 0.0
+"""
+
+
+@slow
+def test_a_sleeper_that_holds_up_its_successor_is_woken_and_counted() -> None:
+    """It is judged as ever: here every sleeper is woken when its successor is born, and nothing is lost by it."""
+    points = Place.named("rocksdb-local", None).points()
+    asleep = next(
+        seed
+        for seed in range(1000)
+        if any(life.death and life.death.asleep for life in story_of(seed, points, ("memory",)).lives[:-1])
+    )
+    found = lab("--seeds", str(asleep), "--engine", "memory", "--json", patch=IMPATIENT)
+
+    assert (1, []) == (found["woken"], found["failed"])
 
 
 # Its parts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import json
 import os
 import select
@@ -23,6 +24,7 @@ Say = Callable[..., None]
 """Tells the parent a word and what belongs to it; at once, from any thread."""
 
 _POLL_S = 0.002
+_SHOWING_S = 1.0
 _PIECE = 1 << 16
 _PR_SET_PDEATHSIG = 1
 
@@ -60,13 +62,14 @@ class Child:
         Read what it says until it has ended, or sleeps; kill it after *kill_after_us* microseconds.
 
         Raises:
-            TransientError: Neither within *deadline_s* seconds; it is killed then.
+            TransientError: Neither within *deadline_s* seconds; it shows on stderr what its threads do, and is killed.
         """
         born = time.monotonic()
         kill_at = None if kill_after_us is None else born + kill_after_us / 1e6
         while self.status is None and not self.sleeps:
             now = time.monotonic()
             if now - born > deadline_s:
+                self._show()
                 self.kill()
                 raise TransientError(f"a process of the trial did not end within {deadline_s:g} s: {self.said[-3:]}")
             if kill_at is not None and now >= kill_at:
@@ -74,6 +77,13 @@ class Child:
                 return
             self._listen(_POLL_S if kill_at is None else max(0.0, min(_POLL_S, kill_at - now)))
             self._look()
+
+    def ends_within(self, seconds: float) -> bool:
+        """Read what it says for so long; give whether it has ended, or sleeps."""
+        until = time.monotonic() + seconds
+        while self.status is None and not self.sleeps and time.monotonic() < until:
+            self.step()
+        return self.status is not None or self.sleeps
 
     def step(self) -> None:
         """Read what it has said, after a short wait for it, and see whether it has ended."""
@@ -91,6 +101,10 @@ class Child:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
             self._ended(os.waitpid(self.pid, 0)[1])
+
+    def _show(self) -> None:
+        os.kill(self.pid, signal.SIGUSR1)
+        self.ends_within(_SHOWING_S)
 
     def _look(self) -> None:
         pid, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED)
@@ -143,6 +157,7 @@ def fork(work: Callable[[Say], None], others: Sequence[int] = ()) -> Child:
     code = 1
     try:
         die_with_the_parent()
+        faulthandler.register(signal.SIGUSR1)
         os.close(read)
         for descriptor in others:
             os.close(descriptor)

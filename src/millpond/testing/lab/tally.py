@@ -25,7 +25,7 @@ class Tally:
         deaths: How many processes died, by point.
         failed: The trials that went wrong.
         seconds: How long all of them took, one beside the other.
-        sums: What went wrong, by word.
+        sums: What went wrong, by word, and how many sleepers were woken early.
     """
 
     backend: str
@@ -43,7 +43,7 @@ class Tally:
         self.deaths.update(verdict.deaths)
         self.sums.update(lost=verdict.lost, resurrected=verdict.resurrected, half=verdict.half)
         self.sums.update(orphans=len(verdict.orphans), leaked=len(verdict.leaked), zombies=verdict.zombies)
-        self.sums.update(errors=len(verdict.errors))
+        self.sums.update(errors=len(verdict.errors), woken=verdict.woken)
         if not verdict.good:
             self.failed.append(verdict)
 
@@ -59,6 +59,7 @@ class Tally:
             "runs": self.runs,
             "seconds": round(self.seconds, 1),
             **{word: self.sums[word] for word in _WORDS},
+            "woken": self.sums["woken"],
             "deaths": {name: self.deaths[name] for name in (*self.points, MOMENT)},
             "missed": self.missed,
             "failed": [
@@ -73,7 +74,7 @@ class Tally:
         deaths = [f"| {name:{widths}} | {self.deaths[name]:6} |" for name in (*self.points, MOMENT)]
         sums = " | ".join(f"{self.sums[word]}" for word in _WORDS)
         return [
-            f"{self.backend}: {self.runs} runs, {sum(self.deaths.values())} deaths, {self.seconds:.0f} s",
+            f"{self.backend}: {self.runs} runs, {sum(self.deaths.values())} deaths, {self.seconds:.0f} s{self._woken}",
             "",
             f"| runs | {' | '.join(_WORDS)} |",
             "|---" * (len(_WORDS) + 1) + "|",
@@ -84,6 +85,11 @@ class Tally:
             *deaths,
             *(f"\nseed {each.seed}: {told(each)}\n  {self.replay} --seeds {each.seed}" for each in self.failed),
         ]
+
+    @property
+    def _woken(self) -> str:
+        woken = self.sums["woken"]
+        return f"; {woken} sleeping owners held up their successors and were woken" if woken else ""
 
 
 _WORDS = ("lost", "resurrected", "half", "orphans", "leaked", "zombies", "errors")

@@ -21,6 +21,14 @@ from millpond.testing.lab.story import Death, Life, Story
 DEADLINE_S = 90.0
 """How long one life may take."""
 
+_PATIENCE_S = 5.0
+"""
+How long a successor may be held up by a process that sleeps.
+
+Only what the machine's kernel guards can do that, such as a lock on a file that another thread of the sleeper held: it
+is woken then, as an operator would, and both are judged as ever.
+"""
+
 _AGE_S = 2 * 86_400
 
 
@@ -39,6 +47,7 @@ class Verdict:
         leaked: Threads and descriptors.
         zombies: Commits that a replaced owner was told are durable.
         errors: What else went wrong.
+        woken: Sleeping owners that were woken early, since their successor did not end; nothing wrong in itself.
         seconds: How long it took.
     """
 
@@ -51,6 +60,7 @@ class Verdict:
     leaked: list[str] = field(factory=list)
     zombies: int = 0
     errors: list[str] = field(factory=list)
+    woken: int = 0
     seconds: float = 0.0
 
     @property
@@ -89,7 +99,7 @@ class Trial:
         sleeper: Child | None = None
         try:
             for life in self.story.lives:
-                before, sleeper = sleeper, self._live(life)
+                before, sleeper = sleeper, self._live(life, sleeper)
                 if before is not None:
                     self._wake(before)
                 if self.verdict.errors:
@@ -102,13 +112,17 @@ class Trial:
         self.verdict.seconds = time.monotonic() - begun
         return self.verdict
 
-    def _live(self, life: Life) -> Child | None:
-        """Let one process live; give it if it sleeps."""
+    def _live(self, life: Life, sleeper: Child | None) -> Child | None:
+        """Let one process live while *sleeper* sleeps; give it if it sleeps."""
         self._prepare(life)
         config = self.place.config(self.story, self.root, self._disk)
         again = self.place.config(self.story, self.root, self._disk + 1)
         child = fork(lambda say: live(config, self.story.seed, life, again, say))
-        child.follow(DEADLINE_S, life.death.after_us if life.death and not life.death.point else None)
+        after_us = life.death.after_us if life.death and not life.death.point else None
+        if sleeper is not None and after_us is None and not child.ends_within(_PATIENCE_S):
+            sleeper.wake()
+            self.verdict.woken += 1
+        child.follow(DEADLINE_S, after_us)
         if child.sleeps:
             self._disk += 1  # it holds the lock of its own
         self._judge(life, child)
