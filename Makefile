@@ -15,9 +15,10 @@ COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generat
 BACKEND := rocksdb-local
 SEEDS := 0-300
 JOBS := 2
+CRASHED := rocksdb-local fsspec changelog
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-all demo demo-s3 demo-kafka bench crash docs lock upgrade clean
+.PHONY: help setup test test-all demo demo-s3 demo-kafka bench crash crash-ci docs lock upgrade clean
 
 help: ## list these words
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
@@ -51,6 +52,11 @@ crash: setup ## kill jobs at every step: SEEDS=0-3000 BACKEND=rocksdb-local JOBS
 		$(if $(TEMPLATE),--config-template $(TEMPLATE)) --keep build/crash
 	$(IN_VENV) -m millpond.testing.lab.flips --backend $(BACKEND) $(if $(TEMPLATE),--config-template $(TEMPLATE))
 	$(IN_VENV) -m millpond.testing.lab.powercut --backend $(BACKEND) $(if $(TEMPLATE),--config-template $(TEMPLATE))
+
+crash-ci: setup ## 300 kills for each backend, also on S3: some minutes
+	for each in $(CRASHED); do $(IN_VENV) -m millpond.testing.lab --backend $$each --seeds 0-300 --jobs $(JOBS) || exit 1; done
+	$(IN_VENV) tests/services/go_tools.py
+	$(IN_VENV) tests/programs/crash_s3.py --seeds 0-300 --jobs $(JOBS)
 
 docs: setup ## build the pages into site/
 	$(IN_VENV) -m sphinx -W --keep-going -q -b html docs site
