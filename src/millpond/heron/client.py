@@ -24,6 +24,8 @@ from millpond.heron.peers import Instance, Topology, Wire
 from millpond.heron.state_body import GOT, StateBegins, StateBody, StatePiece
 
 T = TypeVar("T")
+Begin = Callable[[int], object]
+Add = Callable[[bytes | memoryview], object]
 
 DEFAULT_PORT = 6666
 
@@ -77,7 +79,7 @@ class CheckpointClient:
             StateNotFoundError: The checkpoint manager does not have it, after all attempts.
             TransientError: It cannot be reached.
         """
-        pieces: list[bytes] = []
+        pieces: list[bytes | memoryview] = []
 
         def begin(_size: int) -> None:
             pieces.clear()
@@ -132,7 +134,11 @@ class CheckpointClient:
         self._expect("SaveInstanceStateResponse", reqid, wire)
 
     def _get(
-        self, instance: Instance, checkpoint: str, begin: Callable[[int], object], add: Callable[[bytes], object]
+        self,
+        instance: Instance,
+        checkpoint: str,
+        begin: Callable[[int], object],
+        add: Add,
     ) -> bool:
         try:
             return self._repeat(lambda: self._get_once(instance, checkpoint, begin, add))
@@ -140,7 +146,11 @@ class CheckpointClient:
             raise StateNotFoundError(f"no state of {instance} at {checkpoint!r} was given: {error}") from error
 
     def _get_once(
-        self, instance: Instance, checkpoint: str, begin: Callable[[int], object], add: Callable[[bytes], object]
+        self,
+        instance: Instance,
+        checkpoint: str,
+        begin: Callable[[int], object],
+        add: Add,
     ) -> bool:
         wire = self._connected()
         reqid = new_reqid()
@@ -231,7 +241,7 @@ def _check_status(answer: Any) -> None:
         raise RefusedError(answer.status.message or "NOTOK, without a reason")
 
 
-def _read(path: Path, begin: Callable[[int], object], add: Callable[[bytes], object]) -> bool:
+def _read(path: Path, begin: Begin, add: Add) -> bool:
     with path.open("rb") as file:
         begin(path.stat().st_size)
         while piece := file.read(1 << 20):

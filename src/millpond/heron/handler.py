@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Container, Hashable
 from typing import Any, NamedTuple
 
 from attrs import frozen
@@ -211,10 +211,12 @@ class Handler:
         return Work(SAVE, run, asked.refuse, asked.order)
 
     def save_at_once(
-        self, client: Client, reqid: bytes, body: bytes, peer: str, is_busy: Callable[[Hashable], bool]
+        self, client: Client, reqid: bytes, body: bytes, peer: str, busy: Container[Hashable]
     ) -> bytes | None:
         """
         Save on the loop, where the store never waits: give the answer, or None where it has to be a work after all.
+
+        *busy* has the keys on which something is at work.
 
         Raises:
             NotThatMessageError: *body* is no save.
@@ -222,7 +224,7 @@ class Handler:
         request = messages.parse(SAVE, body)
         checkpoint = request.checkpoint
         asked = self._asked(client, reqid, request, peer)
-        if checkpoint.HasField("state_location") or is_busy(asked.order):
+        if checkpoint.HasField("state_location") or asked.order in busy:
             return None
         state = checkpoint.state if checkpoint.HasField("state") else None
         try:
@@ -252,17 +254,18 @@ class Handler:
             self._unrestored.discard(key.topology)
         if self._spills and (spill := self._spills.get(key.topology)) is not None:
             spill.done((asked.component, asked.place_index))
-        self._tell(
-            events.StateSaved(
-                job=key.topology,
-                peer=asked.peer,
-                checkpoint=asked.checkpoint,
-                component=asked.component,
-                index=asked.place_index,
-                size=size,
-                duration_s=time.monotonic() - begun,
+        if self._tell is not events.ignore:
+            self._tell(
+                events.StateSaved(
+                    job=key.topology,
+                    peer=asked.peer,
+                    checkpoint=asked.checkpoint,
+                    component=asked.component,
+                    index=asked.place_index,
+                    size=size,
+                    duration_s=time.monotonic() - begun,
+                )
             )
-        )
         return answers.saved(asked.reqid, asked.instance, asked.checkpoint)
 
     def refuse_save(self, reqid: bytes, request: Any, reason: str) -> bytes:

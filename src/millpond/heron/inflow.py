@@ -34,7 +34,7 @@ class Spooling:
         self._begun = True
         self.lane.submit(lambda: self._open(size))
 
-    def add(self, pieces: list[bytes]) -> None:
+    def add(self, pieces: list[memoryview]) -> None:
         """Write *pieces* behind what there is."""
         size = sum(map(len, pieces))
         self.unwritten += size
@@ -70,7 +70,7 @@ class Spooling:
         except MillpondError as error:
             self._error = error
 
-    def _write(self, pieces: list[bytes], size: int) -> None:
+    def _write(self, pieces: list[memoryview], size: int) -> None:
         # After a failure the rest is taken and dropped, so that the save can be answered.
         try:
             if self._spool is not None and self._error is None:
@@ -110,7 +110,7 @@ class Inflow:
             NotThatMessageError: It is no save.
         """
         self.left -= len(data)
-        pieces: list[bytes] = []
+        pieces: list[memoryview] = []
         for part in self._body.feed(data):
             if self.spooling is None:
                 continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Container, Hashable
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
@@ -40,19 +40,17 @@ class KeyedWork:
     Attributes:
         running: How many are at work.
         idle: Set while none is.
+        busy: The keys with which something has its place.
     """
 
     def __init__(self, workers: Workers, loop: asyncio.AbstractEventLoop) -> None:
         """Begin with nothing to do."""
         self._workers, self._loop = workers, loop
         self._queues: dict[Hashable, deque[Piece]] = {}
+        self.busy: Container[Hashable] = self._queues.keys()
         self.running = 0
         self.idle = asyncio.Event()
         self.idle.set()
-
-    def is_busy(self, key: Hashable) -> bool:
-        """Tell whether something with *key* has its place."""
-        return key in self._queues
 
     def submit(self, piece: Piece) -> None:
         """Do *piece* once it is ready, and all that had its key before has ended."""

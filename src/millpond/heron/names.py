@@ -50,7 +50,7 @@ class StateKey:
     @property
     def path(self) -> str:
         """The key of its object."""
-        return _path(self)
+        return _path(self.topology, self.checkpoint, self.component, self.index)
 
     @property
     def heron_path(self) -> str | None:
@@ -82,8 +82,8 @@ def segment(name: str) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _path(key: StateKey) -> str:
-    return f"{checkpoint_prefix(key.topology, key.checkpoint)}{segment(key.component)}/{key.index}"
+def _path(topology: str, checkpoint: str, component: str, index: int) -> str:
+    return f"{checkpoint_prefix(topology, checkpoint)}{segment(component)}/{index}"
 
 
 def name_of(part: str) -> str:

@@ -155,7 +155,7 @@ class Reader:
         server, queue = self._server, self._connection.answers
         if name != SAVE or not server.states.instant or queue.is_busy:
             return False
-        packet = server.handler.save_at_once(self._connection, reqid, body, self._connection.peer, server.is_busy)
+        packet = server.handler.save_at_once(self._connection, reqid, body, self._connection.peer, server.busy)
         if packet is None:
             return False
         if self._reserved:

@@ -83,7 +83,7 @@ class Spool:
             self.discard()
             raise
 
-    def add(self, pieces: Iterable[bytes]) -> None:
+    def add(self, pieces: Iterable[bytes | memoryview]) -> None:
         """Write *pieces* of the state; TransientError where the disk does not take them."""
         for piece in pieces:
             self._write(piece)
@@ -104,7 +104,7 @@ class Spool:
         with suppress(OSError):
             self.path.unlink(missing_ok=True)
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes | memoryview) -> None:
         self._hasher.update(data)
         with explained("write", self.path):
             _write_all(self._file, data)
@@ -116,7 +116,7 @@ class Spool:
             self._file = -1
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
+def _write_all(descriptor: int, data: bytes | memoryview) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest) :]

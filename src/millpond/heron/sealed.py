@@ -12,6 +12,7 @@ The state comes before the id, so that a writer needs to know no name before the
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from blake3 import blake3
@@ -47,6 +48,7 @@ class Seal(NamedTuple):
     digest: str
 
 
+@lru_cache(maxsize=1024)
 def lead(size: int | None) -> bytes:
     """Give what stands before a state of *size* bytes; None: there is no state."""
     return LEAD if size is None else LEAD + bytes_head(_STATE, size)
@@ -54,17 +56,17 @@ def lead(size: int | None) -> bytes:
 
 def tail(key: StateKey, hasher: Any) -> bytes:
     """Give what stands behind the state of *key*; *hasher* has taken all before and takes this too."""
-    id = bytes_field(_ID, key.checkpoint.encode())
+    id = _id(key.checkpoint)
     hasher.update(id)
-    hasher.update(_place(key))
+    hasher.update(_place(key.component, key.index))
     return id + _SEAL + bytes(hasher.digest())
 
 
 def seal(key: StateKey, state: bytes | None) -> tuple[bytes, Seal]:
     """Give the whole content of the file of a small state, and what is known of it then."""
     size = None if state is None else len(state)
-    content = b"%b%b%b" % (lead(size), state or b"", bytes_field(_ID, key.checkpoint.encode()))
-    digest = blake3(content + _place(key)).digest()
+    content = b"%b%b%b" % (lead(size), state or b"", _id(key.checkpoint))
+    digest = blake3(content + _place(key.component, key.index)).digest()
     return b"%b%b%b" % (content, _SEAL, digest), Seal(size, digest.hex())
 
 
@@ -81,8 +83,14 @@ def digest_in(stored_tail: bytes) -> str:
     return stored_tail[-32:].hex()
 
 
-def _place(key: StateKey) -> bytes:
-    return b"\0%b\0%d" % (key.component.encode(), key.index)
+@lru_cache(maxsize=64)
+def _id(checkpoint: str) -> bytes:
+    return bytes_field(_ID, checkpoint.encode())
+
+
+@lru_cache(maxsize=1024)
+def _place(component: str, index: int) -> bytes:
+    return b"\0%b\0%d" % (component.encode(), index)
 
 
 class Unsealing:
@@ -167,7 +175,7 @@ class Unsealing:
         if len(rest) < SEAL_SIZE or rest[-SEAL_SIZE:-32] != _SEAL:
             raise self._corrupt("its seal is missing: it is cut, or something was added")
         self._hasher.update(rest[:-SEAL_SIZE])
-        self._hasher.update(_place(self._key))
+        self._hasher.update(_place(self._key.component, self._key.index))
         if bytes(self._hasher.digest()) != rest[-32:]:
             raise self._corrupt("its content has not the digest of its seal")
         self._check_id(rest[:-SEAL_SIZE])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Container, Hashable
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
@@ -182,11 +182,12 @@ class HeronServer:
 
     def can_do_at_once(self, work: Work) -> bool:
         """Tell whether *work* needs no other thread: the store never waits, and nothing else is at work on its key."""
-        return self.states.instant and work.immediate and not self._work.is_busy(work.key)
+        return self.states.instant and work.immediate and work.key not in self._work.busy
 
-    def is_busy(self, key: Hashable) -> bool:
-        """Tell whether a work with *key* has its place."""
-        return self._work.is_busy(key)
+    @property
+    def busy(self) -> Container[Hashable]:
+        """The keys that a work has its place with."""
+        return self._work.busy
 
     def do(
         self, connection: Connection, work: Work, finish: Callable[[Answer], None], spooling: Spooling | None = None

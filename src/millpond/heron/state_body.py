@@ -36,9 +36,9 @@ class StateBegins:
 
 @frozen
 class StatePiece:
-    """Some bytes of the state."""
+    """Some bytes of the state: a view of what was fed."""
 
-    data: bytes
+    data: memoryview
 
 
 Part = StateBegins | StatePiece
@@ -108,7 +108,7 @@ class StateBody:
             size = min(self._state_left, len(view))
             self._state_left -= size
             self._pass(size)
-            return size, StatePiece(bytes(view[:size]))
+            return size, StatePiece(view[:size])
         if self._copy_left:
             size = min(self._copy_left, len(view))
             self._copy_left -= size

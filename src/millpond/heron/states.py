@@ -97,6 +97,7 @@ class StateStore:
 
     def save(self, key: StateKey, state: bytes | None, plan: Plan | None = None) -> Seal:
         """Store a state that is in memory; see :meth:`save_spooled`."""
+        self._check(key)
         data, found = seal(key, state)
         self._save(key, BytesBody(data), found, plan)
         return found
@@ -111,16 +112,19 @@ class StateStore:
             TransientError: The store failed.
         """
         try:
-            self._check_cleaned(key)
-            checkpoint_prefix(key.topology, key.checkpoint)
+            self._check(key)
             found = spool.finish(key)
             self._save(key, FileBody(spool.path, spool.size), found, plan)
         finally:
             spool.discard()
         return found
 
-    def _save(self, key: StateKey, body: Body, found: Seal, plan: Plan | None) -> None:
+    def _check(self, key: StateKey) -> None:
+        """Refuse a key that has no path, or a checkpoint that has gone."""
+        _ = key.path
         self._check_cleaned(key)
+
+    def _save(self, key: StateKey, body: Body, found: Seal, plan: Plan | None) -> None:
         self.blobs.put(key.path, body)
         if self._is_cleaned(key):
             self.blobs.delete([key.path])
@@ -297,8 +301,7 @@ class StateStore:
                 known.popitem(last=False)
 
     def _is_cleaned(self, key: StateKey) -> bool:
-        cleaned = self._cleaned.get(key.topology)
-        return cleaned is not None and key.checkpoint in cleaned and self.rules.refuse_cleaned
+        return key.checkpoint in self._cleaned.get(key.topology, ()) and self.rules.refuse_cleaned
 
     def _check_cleaned(self, key: StateKey) -> None:
         if self._is_cleaned(key):
