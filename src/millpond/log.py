@@ -25,11 +25,14 @@ class LogCapabilities:
         fencing: ``writer(owner)`` ends every earlier writer of that owner, and its appends are atomic: all or nothing.
             Without it an append is a series of records, and an earlier writer may still add its own.
         clears: ``delete`` frees a topic's name at once.
+        seals: Behind the last record of a committed append, in each of its partitions, comes one offset that no record
+            has: the mark of its end.
         tidies: Nothing is compacted but by ``tidy``, and ``Extent.compacted`` says how far.
     """
 
     fencing: bool = True
     clears: bool = True
+    seals: bool = False
     tidies: bool = False
 
 

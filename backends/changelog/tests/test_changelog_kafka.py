@@ -148,6 +148,37 @@ def test_only_what_was_published_comes_back(job: Job, log: KafkaLog) -> None:
     assert {b"a": b"2", b"b": b"1", b"c": None, b"d": b"3"} == state(log, job.topics["delays"])
 
 
+def test_a_start_on_a_current_store_reads_no_record(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commit's own mark is all that lies behind its last record, and nobody has to read the topic to know it."""
+    job.commit(a="1")
+
+    def read(*_: object) -> None:
+        raise AssertionError("a record was asked for")
+
+    monkeypatch.setattr(KafkaLog, "read", read)
+    assert {"a": "1"} == job.contents()
+
+
+def test_one_record_behind_a_commit_without_transactions_is_undone(job: Job, log: KafkaLog) -> None:
+    """Where appends had no mark, a single offset behind the commit's may be a record, and is looked at."""
+    job.settings["transactions"] = False
+    with suppress(KeyboardInterrupt), job.open() as opened, opened.open_task(TASK, timeout_s=60) as task:
+        task.store("delays")["a"] = "1"
+        marker = task.commit_now(60).markers[FACTORY]["delays"]
+        opened.checkpoints.write = refuse  # type: ignore[method-assign]
+        task.store("delays")["a"] = "never"
+        with pytest.raises(CommitError):
+            task.commit_now(60)
+        raise KeyboardInterrupt  # so that nothing more is committed
+    assert log.extent(job.topics["delays"], 0).end == int(decode_samza(marker).offset or 0) + 2
+    job.settings["transactions"] = True
+
+    job.commit(b="2")
+    assert b"1" == state(log, job.topics["delays"])[b"a"]
+    job.lose_disk()
+    assert {"a": "1", "b": "2"} == job.contents()
+
+
 def refuse(*_: object, **__: object) -> None:
     raise ConfigError("the test lets this fail")
 

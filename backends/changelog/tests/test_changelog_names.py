@@ -105,6 +105,19 @@ def test_a_marker_is_samzas_with_one_field_more() -> None:
     assert (empty, 0) == (decode(encode(empty, "me"), "me"), empty.stop)
 
 
+def test_a_sealed_marker_ends_behind_the_mark() -> None:
+    """It says so in a field of its own, which others do not have; nothing else but true may stand there."""
+    sealed = evolve(OURS, origin=evolve(OURS.origin, sealed=True))
+
+    assert (812, 812) == (OURS.stop, OURS.end)
+    assert (812, 813) == (sealed.stop, sealed.end)
+    assert sealed == decode(encode(sealed, "me"), "me")
+    assert '"sealed":true' in encode(sealed, "me")
+    assert "sealed" not in encode(OURS, "me")
+    with pytest.raises(FormatError, match="sealed"):
+        decode(encode(sealed, "me").replace('"sealed":true', '"sealed":1'), "me")
+
+
 @given(place=st.integers(0), flip=st.integers(1, 127))
 def test_a_marker_that_was_changed_is_refused(place: int, flip: int) -> None:
     """Whatever character changes, it is no marker any more."""

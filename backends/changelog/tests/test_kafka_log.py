@@ -123,6 +123,19 @@ def test_what_was_committed_is_read_column_by_column(log: KafkaLog, topic: str) 
     assert everything(log, topic, 0) == []
 
 
+def test_each_committed_append_is_sealed_in_each_of_its_partitions(log: KafkaLog, topic: str) -> None:
+    """Behind its last record comes one offset that no record has, as the log's capabilities say."""
+    assert log.capabilities.seals
+    assert not KafkaLog(["localhost:1"], transactions=False).capabilities.seals
+    with log.writer(f"writer of {topic}").append() as append:
+        for partition, count in ((0, 3), (1, 1)):
+            append.add(topic, partition, [(b"a", b"1")] * count)
+        ends = append.flush()
+        append.commit()
+    assert [end + 2 for end in ends.values()] == [log.extent(*where).end for where in ends]
+    assert [[], []] == [changes(log, *where)[end + 1 :] for where, end in ends.items()]
+
+
 def test_the_position_says_when_the_end_is_reached(log: KafkaLog, topic: str) -> None:
     """Aborted records and markers at the end are passed over without a record, and without waiting."""
     put(log, topic, (b"a", b"1"))

@@ -21,22 +21,26 @@ from attrs import frozen
 from millpond.checkpoint import Checkpoint, Markers, SystemStreamPartition
 from millpond.errors import ConfigError, StateNotFoundError, TransientError
 from millpond.local import escape_name
-from millpond.log import Append
+from millpond.log import Append, Extent, Topic
 from millpond.points import reached
 from millpond.spi import Change, Snapshot, StoreSpec, TaskBackupManager, TaskContext
 from millpond_changelog import headers
+from millpond_changelog.beside import Beside
 from millpond_changelog.fences import put_up
 from millpond_changelog.headers import Stamp
 from millpond_changelog.lease import LogLease
 from millpond_changelog.marker import Marker, Origin, decode, encode
 from millpond_changelog.settings import ChangelogSettings
 from millpond_changelog.topics import Place, Topics
-from millpond_changelog.undo import Beginning, look, undone, whole
+from millpond_changelog.undo import Beginning, Held, look, undone, whole
 
 log = logging.getLogger("millpond.changelog")
 
 _NEAR = 0.5
 """From this part of the compaction's lag on, the time between two commits is warned about."""
+
+_LEFT_S = 5.0
+"""How long a question whose answer nobody wants any more may hold up the end."""
 
 
 @frozen
@@ -64,22 +68,50 @@ class ChangelogBackup(TaskBackupManager):
         self._topics = Topics(settings, task.job.job, task.job.job_id, task.job.layout)
         self._places: dict[str, Place] = {}
         for store in stores:
-            self._place(store.name)
+            self._places[store.name] = self._name(store.name)
         self._begun: dict[str, Beginning] = {}
         self._identities: dict[str, str] = {}
         self._folder = task.scratch / f"changes-{secrets.token_hex(8)}"
         self._warned = False
-        self._writer = lease.log.writer(owner_of(task))
-        if not lease.log.capabilities.fencing:
-            put_up(self._writer, [(place.topic, place.partition) for place in self._places.values()], self._epoch)
+        topics = Beside(self._make_topics)  # to become the writer takes longer, and needs no topic
+        try:
+            self._writer = lease.log.writer(owner_of(task))
+        except BaseException:
+            topics.end(_LEFT_S)
+            raise
+        try:
+            self._held_topics = topics.result()
+            self._put_up_fences()
+        except BaseException:
+            self._writer.close()
+            raise
+        # The ends are final only now that nobody else appends, and needed only when all has been restored.
+        self._extents = Beside(self._ask_for_extents)
         reached("changelog.claimed")
+
+    def _name(self, store: str) -> Place:
+        """Say where *store* goes."""
+        place = self._topics.place(store, self._task.task)
+        _refuse_one_for_two({**self._places, store: place})
+        return place
+
+    def _make_topics(self) -> Mapping[str, str]:
+        """Make the topics that are missing; give the identity of each."""
+        wanted = self._topics.wanted()
+        return {place.topic: make_missing(self._lease, place, wanted).identity for place in self._places.values()}
+
+    def _put_up_fences(self) -> None:
+        if not self._lease.log.capabilities.fencing:
+            put_up(self._writer, [(place.topic, place.partition) for place in self._places.values()], self._epoch)
+
+    def _ask_for_extents(self) -> Mapping[str, Extent]:
+        return {store: self._lease.log.extent(place.topic, place.partition) for store, place in self._places.items()}
 
     def _place(self, store: str) -> Place:
         """Give where *store* goes; its topic is there."""
         place = self._places.get(store)
         if place is None:
-            place = self._topics.place(store, self._task.task)
-            _refuse_one_for_two({**self._places, store: place})
+            place = self._name(store)
             make_missing(self._lease, place, self._topics.wanted())
             self._places[store] = place
         return place
@@ -101,10 +133,9 @@ class ChangelogBackup(TaskBackupManager):
 
     def _look(self, store: str, text: str) -> Beginning:
         place = self._places[store]
+        held = Held(place.topic, place.partition, self._held_topics[place.topic], self._extents.result()[store])
         folder = self._folder / "undo" / escape_name(store)
-        return look(
-            self._lease.log, text, decode(text, marker_owner(self._task, store)), (place.topic, place.partition), folder
-        )
+        return look(self._lease.log, text, decode(text, marker_owner(self._task, store)), held, folder)
 
     # ------------------------------------------------------------------------------------------------------ uploading
 
@@ -177,14 +208,17 @@ class ChangelogBackup(TaskBackupManager):
                 f"the offsets of {place.topic}, partition {place.partition} went back to {offset}: the topic was "
                 "deleted and made anew; the next commit writes all of its store"
             )
-        return self._encoded(snapshot, part.store, place, part.since, offset)
+        sealed = self._lease.log.capabilities.seals
+        return self._encoded(snapshot, part.store, place, part.since, offset, sealed=sealed)
 
-    def _encoded(self, snapshot: Snapshot, store: str, place: Place, since: int, offset: int | None) -> str:
+    def _encoded(
+        self, snapshot: Snapshot, store: str, place: Place, since: int, offset: int | None, *, sealed: bool = False
+    ) -> str:
         identity = self._identities.get(place.topic)
         if identity is None:
             identity = self._identities[place.topic] = self._lease.log.describe(place.topic).identity
         ssp = SystemStreamPartition(self._settings.system, place.topic, place.partition)
-        marker = Marker(ssp, offset, Origin(identity, since, snapshot.id, self._epoch))
+        marker = Marker(ssp, offset, Origin(identity, since, snapshot.id, self._epoch, sealed))
         return encode(marker, marker_owner(self._task, store))
 
     def _warn_of_lag(self, snapshot: Snapshot, base_millis: int) -> None:
@@ -215,6 +249,7 @@ class ChangelogBackup(TaskBackupManager):
 
     def close(self) -> None:
         """Let go of the log; idempotent."""
+        self._extents.end(_LEFT_S)
         self._writer.close()
         self._lease.close()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -231,15 +266,15 @@ def marker_owner(task: TaskContext, store: str) -> str:
     return "\0".join(names)
 
 
-def make_missing(lease: LogLease, place: Place, settings: Mapping[str, str]) -> None:
+def make_missing(lease: LogLease, place: Place, settings: Mapping[str, str]) -> Topic:
     """
-    Make a topic that is not there.
+    Give a topic, which is made if it is not there.
 
     Raises:
         ConfigError: Nobody says how many partitions it has to have.
     """
     try:
-        lease.log.describe(place.topic)
+        return lease.log.describe(place.topic)
     except StateNotFoundError:
         if place.partitions is None:
             raise ConfigError(
@@ -247,6 +282,7 @@ def make_missing(lease: LogLease, place: Place, settings: Mapping[str, str]) -> 
                 "by job.tasks, or set partitions"
             ) from None
         lease.log.create(place.topic, place.partitions, settings)
+        return lease.log.describe(place.topic)
 
 
 def _refuse_one_for_two(places: Mapping[str, Place]) -> None:

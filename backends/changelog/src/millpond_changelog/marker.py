@@ -32,12 +32,14 @@ class Origin:
         since: From this offset on the log holds each live key of the store.
         id: The commit that wrote the record at the marker's offset.
         epoch: The claim under which it did.
+        sealed: The offset behind that record is the mark of the commit's end, as the log's capability ``seals`` says.
     """
 
     identity: str
     since: int
     id: CheckpointId
     epoch: int
+    sealed: bool = False
 
 
 @frozen
@@ -60,6 +62,11 @@ class Marker:
         """The offset behind the newest record."""
         return 0 if self.offset is None else self.offset + 1
 
+    @property
+    def end(self) -> int:
+        """The offset behind all that belongs to the commit: a record of another one has this offset or a later one."""
+        return self.stop + (self.origin is not None and self.origin.sealed)
+
 
 def encode(marker: Marker, owner: str) -> str:
     """Give the text: Samza's, with our field behind; *owner* says whose state it is."""
@@ -76,13 +83,14 @@ def _samza(marker: Marker) -> str:
 
 
 def _fields(origin: Origin) -> dict[str, object]:
-    return {
+    fields: dict[str, object] = {
         "version": _VERSION,
         "topic": origin.identity,
         "since": origin.since,
         "id": str(origin.id),
         "epoch": origin.epoch,
     }
+    return {**fields, "sealed": True} if origin.sealed else fields
 
 
 def _digest(marker: Marker, owner: str) -> str:
@@ -126,7 +134,10 @@ def _origin(value: object) -> Origin | None:
         id = CheckpointId.parse(_text(fields, "id"))
     except ValueError as error:
         raise FormatError(f"{_WHAT}: {error}") from error
-    return Origin(_text(fields, "topic"), _number(fields, "since"), id, _number(fields, "epoch"))
+    sealed = fields.get("sealed", False)
+    if not isinstance(sealed, bool):
+        raise FormatError(f"sealed of {_WHAT} must be true, or left out")
+    return Origin(_text(fields, "topic"), _number(fields, "since"), id, _number(fields, "epoch"), sealed)
 
 
 def _text(fields: dict[str, object], name: str) -> str:

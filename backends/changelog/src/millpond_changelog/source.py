@@ -181,7 +181,7 @@ class Source:
 def _endangered(log: Log, marker: Marker, facts: Facts, now_millis: int) -> set[bytes]:
     """Give the keys of the records after the marker, where compaction may have taken what they replaced."""
     ssp, extent = marker.ssp, facts.extent
-    start = max(marker.stop, extent.start)
+    start = max(marker.end, extent.start)
     if extent.compacted is not None or extent.end <= start:
         return set()
     lag = number(facts.topic.settings, "min.compaction.lag.ms", 0)

@@ -15,7 +15,7 @@ from pathlib import Path
 from attrs import frozen
 
 from millpond.errors import StateNotFoundError
-from millpond.log import Batch, Log, unchecked
+from millpond.log import Batch, Extent, Log, unchecked
 from millpond.spi import Change, Snapshot
 from millpond_changelog.headers import FENCE_KEY
 from millpond_changelog.marker import Marker
@@ -48,26 +48,45 @@ class Beginning:
         return bool(self.rewrite or self.undo)
 
 
-def look(log: Log, text: str, marker: Marker, place: tuple[str, int], folder: Path) -> Beginning:
+@frozen
+class Held:
     """
-    Look at the log behind a restored *marker*, for a store that goes to *place*; *folder* takes what is large.
+    What a partition holds as its new owner finds it.
+
+    Attributes:
+        topic: The topic.
+        partition: Which of it.
+        identity: The topic's.
+        extent: Of the partition.
+    """
+
+    topic: str
+    partition: int
+    identity: str
+    extent: Extent
+
+
+def look(log: Log, text: str, marker: Marker, held: Held, folder: Path) -> Beginning:
+    """
+    Look at the log behind a restored *marker*, for a store that goes where *held* is; *folder* takes what is large.
 
     Raises:
         TransientError: It cannot be looked at now.
     """
-    topic, partition = place
+    topic, partition = place = held.topic, held.partition
     if (marker.ssp.stream, marker.ssp.partition) != place:
         return Beginning(text, 0, f"its changes were in {marker.ssp.stream}, partition {marker.ssp.partition}")
-    if marker.origin is not None and log.describe(topic).identity != marker.origin.identity:
+    if marker.origin is not None and held.identity != marker.origin.identity:
         return Beginning(text, 0, f"topic {topic} was made anew")
-    extent = log.extent(topic, partition)
+    extent = held.extent
     since = extent.start if marker.origin is None else marker.origin.since
     if marker.stop > extent.end or since < extent.start:
-        held = f"offsets from {extent.start} up to {extent.end}"
-        return Beginning(text, since, f"{topic}, partition {partition} holds {held}, not {since} to {marker.stop}")
+        offsets = f"offsets from {extent.start} up to {extent.end}"
+        return Beginning(text, since, f"{topic}, partition {partition} holds {offsets}, not {since} to {marker.stop}")
     undo = SortedRuns(folder)
-    if extent.end > max(marker.stop, extent.start):
-        for batch in read_all(log, topic, partition, max(marker.stop, extent.start), extent.end):
+    start = max(marker.end, extent.start)
+    if extent.end > start:
+        for batch in read_all(log, topic, partition, start, extent.end):
             undo.add((key, None) for key, _ in batch.changes() if key != FENCE_KEY)
     return Beginning(text, since, undo=undo)
 

@@ -42,7 +42,7 @@ class KafkaLog(Log):
         transactions: bool = True,
         transaction_timeout_s: float = _LONGEST_TRANSACTION_S,
     ) -> None:
-        self.capabilities = LogCapabilities(fencing=transactions)
+        self.capabilities = LogCapabilities(fencing=transactions, seals=transactions)
         self._timeout_s, self._transaction_timeout_s = timeout_s, transaction_timeout_s
         self._clients = Clients(servers, options or {})
         self._topics: Topics | None = None

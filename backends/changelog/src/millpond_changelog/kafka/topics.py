@@ -79,10 +79,11 @@ class Topics:
 
     def describe(self, name: str) -> Topic:
         """Look at the topic *name*."""
-        found = self._look(name)
         doing = Doing(verb="read the settings of", right="DESCRIBE_CONFIGS", topic=name)
         resource = ConfigResource(RESOURCE_TOPIC, name)
-        entries = self._ask(doing, lambda admin: admin.describe_configs([resource], **self._time())[resource]) or {}
+        asked = self._begin(doing, lambda admin: admin.describe_configs([resource], **self._time())[resource])
+        found = self._look(name)
+        entries = self._await(doing, asked) or {}
         settings = {entry.name: str(entry.value) for entry in entries.values() if entry.value is not None}
         settings[REPLICATION] = str(min((len(each.replicas) for each in found.partitions), default=0))
         return Topic(name, str(found.topic_id), len(found.partitions), settings)
