@@ -11,6 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 import engines
+from coordinator_rigs import rigs  # noqa: F401 - a fixture
 from services.kafka_fixtures import kafka_address, own_kafka  # noqa: F401 - fixtures
 
 
