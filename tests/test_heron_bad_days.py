@@ -504,15 +504,19 @@ def end(process: subprocess.Popen[str]) -> None:
 # Crowds
 
 
-def crowd() -> int:
-    """How many connections this process may try: ten thousand, or what the limit of open files leaves."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return min(10_000, soft - 500)
+@pytest.fixture
+def crowd() -> Iterator[int]:
+    """How many connections this process may try: ten thousand, or what the hard limit of open files leaves."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = 10_500 if hard == resource.RLIM_INFINITY else min(10_500, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
+    yield most - 500
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_ten_thousand_connections_are_tried(tmp_path: Path):
+def test_ten_thousand_connections_are_tried(tmp_path: Path, crowd: int):
     """Of ten thousand connections the allowed number is served and all others are turned away; then all is well."""
-    count, allowed = crowd(), 500
+    count, allowed = crowd, 500
     process = child(tmp_path / "states", f"ServerSettings.__init__.__kwdefaults__['max_connections'] = {allowed}")
     try:
         port = port_of(process)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -485,3 +486,23 @@ def test_27_a_lost_save_is_tried_again(tmp_path: Path):
         with CheckpointClient("127.0.0.1", served.port, TOPOLOGY, stmgr="stmgr-1") as client:
             client.save(COUNT0, "1-1", b"x")
             assert client.get(COUNT0, "1-1") == b"x"
+
+
+def test_the_page_about_the_limits_names_tests_that_exist():
+    """Each of the 34 limits has a row in the documentation, and each row names tests that are in the file it says."""
+    checkout, numbers = Path(__file__).parents[1], set[int]()
+    for section in (checkout / "docs" / "heron-limits.md").read_text("utf-8").split("\n## ")[1:]:
+        said = re.search(r"^In `(tests/\w+\.py)`", section, re.MULTILINE)
+        usual = said[1] if said else "tests/test_heron_pitfalls.py"
+        for first, last in re.findall(r"^\| (.+?) \| .*\| (.*`.*) \|$", section, re.MULTILINE) or _short_rows(section):
+            file = usual
+            for other, test in re.findall(r"`(tests/\w+\.py)`|`(test_\w+)`", last):
+                file = other or file
+                assert other or f"\ndef {test}(" in (checkout / file).read_text("utf-8"), f"{test} is not in {file}"
+            numbers.update(int(number) for number in re.findall(r"[0-9]+", first) if "limit" not in first)
+    assert numbers == set(range(1, 35))
+
+
+def _short_rows(section: str) -> list[tuple[str, str]]:
+    """Give the rows of a table without numbers."""
+    return [("limit", last) for last in re.findall(r"^\| .+? \| (.*`.*) \|$", section, re.MULTILINE)]

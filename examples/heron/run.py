@@ -1,12 +1,12 @@
 """
 A Heron topology of ten instances keeps its state in a bucket; its checkpoint manager is killed again and again.
 
-    python examples/heron/run.py [--checkpoints 20] [--kills 6] [--size 300000] [--seed 7] [--keep DIR]
+    python examples/heron/run.py [--checkpoints 20] [--kills 6] [--size 300000] [--seed 7] [--s3 moto] [--keep DIR]
 
 Doubles of Heron's stream managers and of its coordinator speak Heron's protocol to ``millpond heron-ckptmgr``, which
-keeps the states in S3 (moto, started here). They make twenty checkpoints, restore the last one and clean, while the
-server is killed with SIGKILL in the middle and started again. Every state of every checkpoint that was recorded is read
-back through the protocol and compared byte by byte, and in the end the bucket itself is looked at.
+keeps the states in S3 (moto or versitygw, started here). They make twenty checkpoints, restore the last one and clean,
+while the server is killed with SIGKILL in the middle and started again. Every state of every checkpoint that was
+recorded is read back through the protocol and compared byte by byte, and in the end the bucket itself is looked at.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from attrs import define, field
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
-from services import moto_server
+from services import moto_server, versitygw
 from services.processes import free_port
 from services.s3_server import S3Server
 
@@ -42,6 +42,7 @@ BUCKET = "heron-states"
 CONTAINERS = 4
 KEPT = 5
 TIMEOUT_S = 60.0
+SERVERS = {"moto": moto_server, "versitygw": versitygw}
 
 
 def topology() -> Topology:
@@ -240,12 +241,13 @@ def main() -> int:
         "--size", type=int, default=300_000, help="of most states, at most; some have four times as much"
     )
     words.add_argument("--seed", type=int, default=7)
+    words.add_argument("--s3", choices=SERVERS, default="moto", help="versitygw keeps its objects as files")
     words.add_argument("--keep", type=Path, help="a folder for the logs")
     given = words.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         root = given.keep or Path(folder)
         root.mkdir(parents=True, exist_ok=True)
-        with moto_server.serve(root / "moto") as s3:
+        with SERVERS[given.s3].serve(root / given.s3) as s3:
             make_bucket(s3)
             server = Server(s3, free_port(), root / "server.log")
             job = Job(topology(), server, given.size, given.seed)
