@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -39,6 +39,7 @@ from millpond.heron import events, peers
 from millpond.heron.double import StreamManagerDouble
 from millpond.heron.folder import FolderStore
 from millpond.heron.framing import encode
+from millpond.heron.inflow import Spooling
 from millpond.heron.messages import NOTOK, OK, full_name
 from millpond.heron.scratch import Scratch
 
@@ -621,3 +622,26 @@ def test_a_server_without_its_scratch_says_so(tmp_path: Path):
         assert "cannot write" in answer.status.message
         assert stmgr.save({COUNT0: b"x"}, "1-1") == {COUNT0}
     scratch.close()
+
+
+@pytest.mark.parametrize("window", [1, 4096, 1 << 20])
+def test_a_window_of_any_size_lets_large_states_pass(tmp_path: Path, window: int):
+    """What waits for the disk never exceeds the window, or one read; and no save stands still before its state."""
+    packet, most = save_packet(COUNT0, "1-1", os.urandom(LARGE)), []
+    given = {"window": window, "read_size": 8192}
+    with serving(tmp_path, FolderStore(tmp_path / "states"), **given) as served, served.raw() as raw:
+        spooling = served.server.new_spooling
+
+        def watched(written: Callable[[Spooling, int], None]) -> Spooling:
+            made = spooling(written)
+            real = made.add
+            made.add = lambda pieces: (real(pieces), most.append(made.unwritten))[0]
+            return made
+
+        served.server.new_spooling = watched
+        raw.send(packet[:90])  # its head, and not yet its state
+        served.ear.wait(events.Connected)
+        raw.send(packet[90:])
+        assert raw.answer()[2].status.status == OK
+        assert served.stored(COUNT0, "1-1") == packet[-LARGE:]
+    assert max(most) <= max(window, 8192)

@@ -218,9 +218,13 @@ class Reader:
         spooling = inflow.spooling
         if not inflow.left:
             self._end_inflow(inflow)
-        elif spooling is not None and spooling.unwritten > self._settings.window:
+        elif spooling is not None and self._is_full(spooling):
             self._connection.stop(_DISK)
         return used
+
+    def _is_full(self, spooling: Spooling) -> bool:
+        """Tell whether another read might not fit into the window, and something is there to wait for."""
+        return spooling.unwritten > max(0, self._settings.window - len(self._server.buffer))
 
     def _written(self, spooling: Spooling, size: int) -> None:
         """Note on any thread that *size* bytes were written."""

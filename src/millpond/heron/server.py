@@ -29,7 +29,7 @@ from millpond.lanes import Workers
 log = logging.getLogger("millpond")
 
 _BACKLOG = 1024
-_BUFFER = 256 << 10
+_LARGEST_READ = 1 << 20
 _LAST_ANSWERS_S = 2.0
 _ROUNDS_TO_ACCEPT = 4
 
@@ -49,7 +49,8 @@ class HeronServer:
         self.budget = Budget(settings.memory)
         self.connections: set[Connection] = set()
         self.handler = Handler(states, settings, self.registry, tell, self.later)
-        self.buffer = memoryview(bytearray(max(_BUFFER, settings.read_size)))
+        # Two reads fill a window, so that one is written while the next comes.
+        self.buffer = memoryview(bytearray(max(settings.read_size, min(_LARGEST_READ, settings.window // 2))))
         self.small_buffer = self.buffer[: settings.read_size]
         self.port = 0
         self._open: set[Connection] = set()
