@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import stamina
-from heron_servers import COUNT0, COUNT1, HOST, ID, NAME, TOPOLOGY, serving
+from heron_servers import COUNT0, COUNT1, HOST, ID, NAME, TIMEOUT_S, TOPOLOGY, serving
 
 from millpond.blob.memory import MemoryBlobStore
 from millpond.errors import CommitFailedError, ConfigError, StateNotFoundError, StoreClosedError, TransientError
@@ -154,6 +154,30 @@ def test_an_answer_that_is_none_ends_the_clients_wait(answer: bytes):
         finally:
             stop.set()
             thread.join()
+
+
+@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "TLS"])
+def test_closing_a_client_ends_a_request_that_waits(tmp_path: Path, papers: Path, encrypted: bool):
+    """A thread that waits for a store that hangs is let go of when another one closes the client, with the reason."""
+    blobs, go_on = MemoryBlobStore(), threading.Event()
+    inside = threading.Event()
+
+    def hang(_verb: str, _name: str) -> None:
+        inside.set()
+        go_on.wait(TIMEOUT_S)
+
+    blobs.before = hang
+    given = {"tls": tls(papers)} if encrypted else {}
+    with serving(tmp_path, blobs, **given) as served, ThreadPoolExecutor(1) as pool:
+        served.states.instant = False
+        client = served.client(tls=client_context(papers, "container-1") if encrypted else None)
+        saving = pool.submit(client.save, COUNT0, "1-1", b"x")
+        try:
+            assert inside.wait(TIMEOUT_S)
+            client.close()
+            assert isinstance(saving.exception(TIMEOUT_S / 3), StoreClosedError)
+        finally:
+            go_on.set()
 
 
 def test_a_client_takes_no_answer_beyond_its_limit(tmp_path: Path):

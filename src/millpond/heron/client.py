@@ -105,9 +105,12 @@ class CheckpointClient:
         return self._repeat(lambda: self._clean("", everything=True))
 
     def close(self) -> None:
-        """Close the connection; idempotent."""
+        """Close the connection; idempotent. A request that another thread waits for ends with StoreClosedError."""
+        self._closed = True
+        wire = self._wire
+        if wire is not None:
+            wire.break_off()
         with self._lock:
-            self._closed = True
             self._hang_up()
 
     def __enter__(self) -> Self:

@@ -1,7 +1,7 @@
 """
 Packets of Heron's clients: a blocking socket, and requests as its coordinator and stream managers write them.
 
-What the client and the doubles are made of. One thread at a time uses a wire.
+What the client and the doubles are made of. One thread at a time uses a wire; another may break it off.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import socket
 import ssl
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -239,6 +240,12 @@ class Wire:
             raise ConnectionEndedError(f"the checkpoint manager at {self._where} closed the connection")
         self.socket.settimeout(self._timeout_s)
         self._buffer += data
+
+    def break_off(self) -> None:
+        """End the connection, from any thread: who waits for an answer gets ConnectionEndedError."""
+        with suppress(OSError):  # closed by now
+            # Not the method of a TLS socket, which changes what the other thread is using.
+            socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Close the socket; idempotent."""
