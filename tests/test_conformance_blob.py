@@ -1,4 +1,4 @@
-"""The shared part of object stores keeps its contracts, over a folder; so does the object store in this process."""
+"""The shared part of object stores keeps its contracts, over a folder; so do the two stores that the core brings."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ import blobs
 
 from millpond.blob import BlobStore
 from millpond.blob.memory import MemoryBlobStore
+from millpond.heron.folder import FolderStore
 from millpond.spi import JobContext, VersionPolicy
-from millpond.testing import BackendSuite, BlobSuite, CheckpointsSuite, FolderDoor
+from millpond.testing import BackendSuite, BlobSuite, CheckpointsSuite, FolderDoor, check_table
+
+PAGE = Path(__file__).parents[1] / "docs" / "kit.md"
 
 STORES: dict[Path, MemoryBlobStore] = {}
 
@@ -41,8 +44,25 @@ class TestBlobCheckpoints(CheckpointsSuite):
 class TestMemoryBlobStore(BlobSuite):
     """Every case of the kit, on the store in this process."""
 
-    name = "memory"
+    name = "memory store"
     shared = False
 
     def make(self, folder: Path) -> BlobStore:
         return STORES.setdefault(folder, MemoryBlobStore())
+
+    def test_its_table_is_fresh(self, tmp_path: Path) -> None:
+        """The table in the docs is what this run found."""
+        check_table(PAGE, self.report(tmp_path))
+
+
+class TestHeronFolder(BlobSuite):
+    """Every case of the kit, on the folder in Heron's layout."""
+
+    name = "Heron's folder"
+
+    def make(self, folder: Path) -> BlobStore:
+        return FolderStore(folder)
+
+    def test_its_table_is_fresh(self, tmp_path: Path) -> None:
+        """The table in the docs is what this run found."""
+        check_table(PAGE, self.report(tmp_path))

@@ -68,8 +68,8 @@ def test_a_suite_that_holds_ends_with_0(run):
     said: Result = run("suites_of_conform:Few")
 
     assert 0 == said.exit_code, said.output
-    assert "not declared: upload.survives-kill" in said.output
-    assert "not shown: damage.missing (there is no side door)" in said.output
+    assert "not declared: upload.survives-kill\n  durable: what upload() returned survives" in said.output
+    assert "not shown: damage.missing (there is no side door)\n  What a marker names is gone" in said.output
     assert "Few (backend): level full; 3 passed" in said.output
 
 
@@ -186,6 +186,54 @@ def test_settings_may_name_the_folder(tmp_path: Path):
 
     assert "passed" == suite.run_case(suite.cases.by_id["damage.raises"], tmp_path).outcome
     assert list(tmp_path.glob("damage.raises/kept/deep/kit-*"))
+
+
+def test_a_text_that_leads_nowhere_is_no_side_door(tmp_path: Path):
+    """``{folder}`` in the prefix of a bucket makes it a case's own, and opens no door to what the bucket holds."""
+    assert suite_of("fsspec", table={"url": "file://{folder}/x"}).side_door(tmp_path) is not None
+    assert suite_of("fsspec", table={"url": "memory://x", "prefix": "a{folder}"}).side_door(tmp_path) is None
+
+
+LASTING = """
+from millpond.memory import *
+from attrs import frozen
+
+
+@frozen(kw_only=True)
+class Settings(MemoryBackendConfig):
+    hours: int = 8
+
+
+class Lasting(MemoryBackend):
+    config_class = Settings
+    kit_settings = {"hours": 0}
+
+    def __init__(self, name, config):
+        super().__init__(name, config)
+        if config.hours:
+            raise ValueError(f"a kit has no {config.hours} hours")
+"""
+
+
+def test_a_plugin_asks_for_settings_that_a_kit_has_time_for(run, tmp_path: Path):
+    """What it asks for is told; a file that says otherwise is followed."""
+    (tmp_path / "lasting.py").write_text(LASTING)
+    (tmp_path / "eight.toml").write_text("hours = 8\n")
+
+    said = run("lasting:Lasting", "--level", "core")
+
+    assert 0 == said.exit_code, said.output
+    assert said.output.startswith("with hours = 0, as the plugin asks; --config FILE says otherwise\n")
+    assert "no 8 hours" in run("lasting:Lasting", "-c", "eight.toml").output
+    sys.modules.pop("lasting", None)
+
+
+def test_an_engine_that_opens_nothing_is_refused(run):
+    """The engine that stands for a host's own database is told from one that is broken."""
+    said = run("host")
+
+    assert 2 == said.exit_code
+    assert "opens no database" in said.output
 
 
 def blocks(language: str) -> list[str]:

@@ -86,7 +86,7 @@ def _newest(log: Log, topic: str) -> Iterator[tuple[bytes, tuple[bytes, dict[str
 class EmbeddedCheckpointsSuite(CheckpointsSuite):
     """The manager over a log in a folder."""
 
-    name = "kafka-embedded"
+    name = "checkpoints, embedded log"
 
     def make(self, folder: Path, job: JobContext, versions: VersionPolicy) -> CheckpointManager:
         """Make a manager."""
@@ -113,7 +113,7 @@ class EmbeddedCheckpointsSuite(CheckpointsSuite):
 class KafkaCheckpointsSuite(EmbeddedCheckpointsSuite):
     """The manager over Kafka; jobs have the folder in their names, since a broker is shared."""
 
-    name = "kafka"
+    name = "checkpoints, Kafka"
 
     def make(self, folder: Path, job: JobContext, versions: VersionPolicy) -> CheckpointManager:
         """Make a manager."""

@@ -15,7 +15,10 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from millpond.log import Log
 from millpond.testing.kit.log_suite import LogSuite
+from millpond.testing.kit.tables import check_table
 from millpond_changelog.kafka.log import KafkaLog
+
+README = Path(__file__).parents[1] / "README.md"
 
 
 @pytest.fixture(scope="session")
@@ -28,7 +31,12 @@ def _broker_for_children(kafka_address: str) -> None:
 class TestKafkaLog(LogSuite):
     """Every case of the kit, but for compaction, which brokers do in their own time."""
 
-    name = "Kafka"
+    name = "Kafka log"
+
+    @pytest.mark.timeout(900)  # seconds, where the cases have not been tried by their own tests before
+    def test_its_table_is_fresh(self, tmp_path: Path) -> None:
+        """The README says what the kit finds."""
+        check_table(README, self.report(tmp_path))
 
     def make(self, folder: Path) -> KafkaLog:
         return KafkaLog([os.environ[ADDRESS]], timeout_s=20)

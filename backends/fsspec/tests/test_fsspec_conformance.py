@@ -22,8 +22,11 @@ from millpond.testing.kit.backend_suite import BackendSuite
 from millpond.testing.kit.blob_suite import BlobSuite
 from millpond.testing.kit.door import FolderDoor, SideDoor
 from millpond.testing.kit.manager_suite import CheckpointsSuite
+from millpond.testing.kit.tables import check_table
 from millpond_fsspec import FsspecBackend, FsspecBackendConfig, FsspecCheckpoints, FsspecCheckpointsConfig
 from millpond_fsspec.opening import open_store
+
+README = Path(__file__).parents[1] / "README.md"
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -128,6 +131,11 @@ class CheckpointsCases(Placed, CheckpointsSuite):
 class TestFileStore(StoreCases):
     __test__ = True
     place = "file"
+    name = "fsspec store, file:"
+
+    def test_its_table_is_fresh(self, tmp_path: Path) -> None:
+        """The README says what the kit finds."""
+        check_table(README, self.report(tmp_path))
 
 
 class TestMemoryStore(StoreCases):
@@ -160,6 +168,11 @@ class TestSftpStore(StoreCases):
 class TestFileBackend(BackendCases):
     __test__ = True
     place = "file"
+    name = "fsspec backend, file:"
+
+    def test_its_table_is_fresh(self, tmp_path: Path) -> None:
+        """The README says what the kit finds."""
+        check_table(README, self.report(tmp_path))
 
 
 class TestMemoryBackend(BackendCases):
@@ -190,6 +203,11 @@ class TestSftpBackend(BackendCases):
 class TestFileCheckpoints(CheckpointsCases):
     __test__ = True
     place = "file"
+    name = "fsspec checkpoints, file:"
+
+    def test_its_table_is_fresh(self, tmp_path: Path) -> None:
+        """The README says what the kit finds."""
+        check_table(README, self.report(tmp_path))
 
 
 class TestMemoryCheckpoints(CheckpointsCases):

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     from millpond.testing import Report, Result
 
+_WITH_REASON = ("known deviation", "not shown", "holds, though not declared")
+"""Whose detail is somebody's own words, and not what an error said."""
+
 _CASES_SHOWN = ("failed", "known deviation", "not shown", "not declared", "holds, though not declared")
 
 
@@ -86,19 +89,34 @@ def _run(suite: Any, level: str, *, shown: bool) -> Report:
     with tempfile.TemporaryDirectory(prefix="millpond-conform-") as folder:
         place = Path(folder)
         suite.features(place / "features")  # what is wrong with the settings is told here
-        for result in suite.results(place, Level(level)):
-            if shown and result.outcome in _CASES_SHOWN:
-                click.echo(_line(result))
+        if shown and (asked := getattr(suite, "as_it_asks", None)):
+            told = ", ".join(f"{key} = {value!r}" for key, value in asked.items())
+            click.echo(f"with {told}, as the plugin asks; --config FILE says otherwise")
+        for count, result in enumerate(suite.results(place, Level(level)), 1):
+            if shown:
+                _show_progress("")
+                if result.outcome in _CASES_SHOWN:
+                    click.echo(_line(result))
+                _show_progress(f"{count} cases tried")
+        _show_progress("")
         report: Report = suite.report(place, Level(level))
         return report
 
 
+def _show_progress(text: str) -> None:
+    """Put *text* in the place of what was there, where somebody looks; a run takes seconds to minutes."""
+    import sys
+
+    if sys.stderr.isatty():
+        click.echo(f"\r\033[K{text}", nl=False, err=True)
+
+
 def _line(result: Result) -> str:
-    if result.outcome != "failed":
-        return f"{result.outcome}: {result.case}" + (
-            f" ({' '.join(result.detail.split())[:150]})" if result.detail else ""
-        )
-    return f"FAILED: {result.case}: {result.detail}\n  broken: {result.contract}"
+    """Tell what did not just pass: what happened where it is broken, else the sentence and why."""
+    if result.outcome == "failed":
+        return f"FAILED: {result.case}: {result.detail}\n  broken: {result.contract}"
+    why = f" ({' '.join(result.detail.split())[:150]})" if result.outcome in _WITH_REASON and result.detail else ""
+    return f"{result.outcome}: {result.case}{why}\n  {result.contract}"
 
 
 def _print(report: Report, markdown: bool, as_json: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from millpond.errors import ConfigError
@@ -34,6 +34,7 @@ class ChangelogBackend(StateBackendFactory):
     spi_version: ClassVar[tuple[int, int]] = SPI_VERSION
     config_class: ClassVar[type] = ChangelogSettings
     marker_key: ClassVar[str | None] = FACTORY
+    kit_settings: ClassVar[Mapping[str, object]] = {"min_compaction_lag": "0s", "segment_bytes": "1MiB"}
     config: ChangelogSettings
 
     def __init__(self, name: str, config: object) -> None:

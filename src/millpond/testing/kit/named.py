@@ -2,7 +2,8 @@
 Suites of installed plugins: by name and settings, without a line of code.
 
 Settings come from a mapping. A text in it may hold ``{folder}``, the place of one case; a setting that is a path and is
-not given gets a place in that folder.
+not given gets a place in that folder. What is not given otherwise is as the plugin's class says in ``kit_settings``: a
+mapping of settings under which minutes show what takes hours by its defaults.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from millpond.config.structure import structure
 from millpond.errors import ConfigError, PluginError
 from millpond.log import Log
 from millpond.spi import CheckpointManager, JobContext, StateBackendFactory, StoreEngine, StoreSpec, VersionPolicy
+from millpond.stores.host import HostEngine
 from millpond.testing.kit.backend_suite import BackendSuite
 from millpond.testing.kit.bench import Profile
 from millpond.testing.kit.blob_suite import BlobSuite
@@ -92,9 +94,11 @@ class _Named:
 
     def __init__(self, name: str, table: dict[str, object]) -> None:
         self.name = name
-        self.table = table
         self.kept: dict[str, Any] = {}
-        self.profile = Profile.of(self.plugin())
+        plugin = self.plugin()
+        self.profile = Profile.of(plugin)
+        self.table: dict[str, object] = {**getattr(plugin, "kit_settings", {}), **table}
+        self.as_it_asks = {key: value for key, value in self.table.items() if key not in table}
 
     def recipe(self) -> dict[str, str]:
         """Say how a child process makes this suite."""
@@ -123,7 +127,7 @@ class _Named:
 
     def has_files(self, cls: type[Any]) -> bool:
         """Say whether a setting leads into the folder of a case."""
-        given = any("{folder}" in str(value) for value in self.table.values())
+        given = any(str(value).removeprefix("file://").startswith("{folder}") for value in self.table.values())
         return given or any(name not in self.table for name in _paths(cls))
 
 
@@ -166,7 +170,12 @@ class _NamedCheckpoints(_Named, CheckpointsSuite):
 
 class _NamedEngine(_Named, EngineSuite):
     def plugin(self) -> object:
-        return plugins.engine_class(self.name)
+        cls = plugins.engine_class(self.name)
+        if issubclass(cls, HostEngine):
+            raise ConfigError(
+                f"engine {self.name!r} opens no database: it stands for a host's own, so there is nothing to try"
+            )
+        return cls
 
     def make(self, directory: Path, read_only: bool) -> StoreEngine:
         cls = plugins.engine_class(self.name)
