@@ -16,6 +16,7 @@ from millpond.errors import ConfigError, FormatError, StateCorruptError
 from millpond.formats import changelog_marker
 from millpond_changelog.marker import Marker, Origin, decode, encode
 from millpond_changelog.settings import ChangelogSettings
+from millpond_changelog.streams import AllButLast
 from millpond_changelog.topics import Topics, topic_name
 
 NAMES = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=12) | st.sampled_from(
@@ -116,6 +117,16 @@ def test_a_sealed_marker_ends_behind_the_mark() -> None:
     assert "sealed" not in encode(OURS, "me")
     with pytest.raises(FormatError, match="sealed"):
         decode(encode(sealed, "me").replace('"sealed":true', '"sealed":1'), "me")
+
+
+@given(st.integers(1, 700))
+def test_all_but_the_last_of_a_stream(count: int) -> None:
+    """However many there are, the last one is told when the others are through."""
+    many = [(b"%d" % number, None) for number in range(count)]
+    stream = AllButLast(iter(many))
+
+    assert many[:-1] == list(stream)
+    assert many[-1:] == stream.last
 
 
 @given(place=st.integers(0), flip=st.integers(1, 127))

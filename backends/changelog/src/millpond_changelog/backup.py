@@ -12,8 +12,7 @@ from __future__ import annotations
 import logging
 import secrets
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from attrs import frozen
@@ -31,6 +30,7 @@ from millpond_changelog.headers import Stamp
 from millpond_changelog.lease import LogLease
 from millpond_changelog.marker import Marker, Origin, decode, encode
 from millpond_changelog.settings import ChangelogSettings
+from millpond_changelog.streams import AllButLast, unless_empty
 from millpond_changelog.topics import Place, Topics
 from millpond_changelog.undo import Beginning, Held, look, undone, whole
 
@@ -182,19 +182,36 @@ class ChangelogBackup(TaskBackupManager):
 
     def _send(self, snapshot: Snapshot, parts: Sequence[_Part]) -> Mapping[tuple[str, int], int]:
         """Append what there is to send, all or nothing; give the highest offset in each partition."""
-        filled = [(part, changes) for part in parts if (changes := _unless_empty(part.changes)) is not None]
+        filled = [(part, changes) for part in parts if (changes := unless_empty(part.changes)) is not None]
         if not filled:
             return {}
         stamp = headers.encode(Stamp(self._epoch, snapshot.id))
         with self._writer.append() as append:
             for part, changes in filled:
-                append.add(part.place.topic, part.place.partition, changes, headers=stamp, check=snapshot.check)
+                self._add(append, part.place, changes, stamp, snapshot.check)
             ends = append.flush(snapshot.check)
             reached("changelog.sent")
             snapshot.check()
             _commit(append)
         reached("changelog.committed")
         return ends
+
+    def _add(
+        self,
+        append: Append,
+        place: Place,
+        changes: Iterable[Change],
+        stamp: Mapping[str, bytes],
+        check: Callable[[], None],
+    ) -> None:
+        """Append one store's changes; the last one says whose they are, and each does where others may write, too."""
+        where = place.topic, place.partition
+        if not self._lease.log.capabilities.fencing:
+            append.add(*where, changes, headers=stamp, check=check)
+            return
+        body = AllButLast(changes)
+        append.add(*where, body, check=check)
+        append.add(*where, body.last, headers=stamp, check=check)
 
     def _marker(self, snapshot: Snapshot, part: _Part, ends: Mapping[tuple[str, int], int]) -> str:
         place = part.place
@@ -300,10 +317,3 @@ def _commit(append: Append) -> None:
         if not append.doubtful:
             raise
         append.commit()
-
-
-def _unless_empty(changes: Iterator[Change]) -> Iterator[Change] | None:
-    """Give *changes* as they were; None if there are none."""
-    for first in changes:
-        return chain((first,), changes)
-    return None

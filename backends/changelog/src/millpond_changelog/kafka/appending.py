@@ -73,7 +73,7 @@ class KafkaAppend(Append):
             check()
             if alone and limit is not None and len(piece) == 1:
                 self._refuse_too_large(topic, piece[0], limit)
-            self._send(topic, partition, piece, list(headers.items()), reports, check)
+            self._send(topic, partition, piece, list(headers.items()) or None, reports, check)
             self._raise_reported()
             if alone:
                 self.flush(check)
@@ -209,7 +209,7 @@ class KafkaAppend(Append):
         topic: str,
         partition: int,
         piece: list[Change],
-        headers: list[tuple[str, str | bytes | None]],
+        headers: list[tuple[str, str | bytes | None]] | None,
         reports: Reports,
         check: Callable[[], None],
     ) -> None:
@@ -224,7 +224,7 @@ class KafkaAppend(Append):
         topic: str,
         partition: int,
         piece: list[Change],
-        headers: list[tuple[str, str | bytes | None]],
+        headers: list[tuple[str, str | bytes | None]] | None,
         reports: Reports,
     ) -> int:
         """Hand over as many as the driver has room for, and give their number."""
