@@ -6,8 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from heapq import merge
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from pathlib import Path
 
 from rocksdict import IngestExternalFileOptions, Options, Rdict, SstFileWriter
@@ -72,7 +71,7 @@ def runs(records: Iterable[Change]) -> Iterator[list[Change]]:
     size = 0
     while batch := list(islice(stream, BATCH)):
         run += batch
-        size += sum(len(key) + len(value or b"") for key, value in batch)
+        size += sum([len(key) for key, _ in batch]) + sum([len(value) for _, value in batch if value])
         if len(run) >= _RUN_RECORDS or size >= _RUN_BYTES:
             yield run
             run, size = [], 0
@@ -84,8 +83,8 @@ def ascending(run: list[Change]) -> Iterable[Change]:
     """
     Give *run* with strictly ascending keys, the last record of each key.
 
-    A run that is in order already passes as it is. The others are sorted piece by piece: one large sort would hold the
-    interpreter.
+    A run that is in order already passes as it is. The others are sorted piece by piece, and the sorted pieces once
+    more, which only merges them: one large sort would hold the interpreter.
     """
     if all(earlier[0] < later[0] for earlier, later in pairwise(run)):
         return run
@@ -98,5 +97,5 @@ def _sorted(run: list[Change]) -> Iterator[Change]:
         latest.update(run[at : at + _SORT])
     keys = list(latest)
     pieces = [sorted(keys[at : at + _SORT]) for at in range(0, len(keys), _SORT)]
-    for key in merge(*pieces):
-        yield key, latest[key]
+    keys = sorted(chain.from_iterable(pieces))
+    return zip(keys, map(latest.__getitem__, keys), strict=True)
