@@ -10,9 +10,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Iterable, Iterator
-from heapq import merge
-from itertools import groupby
-from operator import itemgetter
+from itertools import chain, groupby
 from pathlib import Path
 
 from attrs import frozen
@@ -20,7 +18,7 @@ from attrs import frozen
 from millpond.errors import StateNotFoundError
 from millpond.formats import change_file
 from millpond.spi import Change
-from millpond.stores.merge import Cursor, merged_changes
+from millpond.stores.merge import Cursor, Pieces, merged_changes, newest_changes
 from millpond.stores.runs import Run
 
 KEEP_BYTES = 16 << 20
@@ -131,7 +129,7 @@ class KeptChanges:
 def _write(directory: Path, runs: list[Run]) -> Spilled:
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{secrets.token_hex(8)}.changes"
-    change_file.write(path, merged_changes(_cursors(runs)))
+    change_file.write_pieces(path, merged_changes(_cursors(runs)))
     return Spilled(runs[0].number, runs[-1].number, path)
 
 
@@ -141,23 +139,7 @@ def _cursors(runs: Iterable[Run]) -> list[Cursor]:
 
 def _merged(pieces: list[Piece]) -> Iterator[Change]:
     """Merge *pieces*, oldest first."""
-    runs = [piece for piece in pieces if isinstance(piece, Run)]
-    files = [piece for piece in pieces if isinstance(piece, Spilled)]
-    if not files:
-        return merged_changes(_cursors(runs))
+    runs = merged_changes(_cursors(piece for piece in pieces if isinstance(piece, Run)))
+    files = [change_file.read_frames(piece.path) for piece in pieces if isinstance(piece, Spilled)]
     # Runs are always younger than files: they are spilled in order.
-    sources = [merged_changes(_cursors(runs)), *(change_file.read(file.path) for file in reversed(files))]
-    return _newest(sources)
-
-
-def _newest(sources: list[Iterator[Change]]) -> Iterator[Change]:
-    """Merge sorted *sources*, the newest first: of one key, the first source's change is given."""
-    last: bytes | None = None
-    for key, _, value in merge(*map(_ranked, sources, range(len(sources))), key=itemgetter(0, 1)):
-        if key != last:
-            yield key, value
-        last = key
-
-
-def _ranked(source: Iterator[Change], age: int) -> Iterator[tuple[bytes, int, bytes | None]]:
-    return ((key, age, value) for key, value in source)
+    return chain.from_iterable(newest_changes([Pieces(source) for source in (*files, runs)]) if files else runs)

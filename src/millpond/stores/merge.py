@@ -62,14 +62,60 @@ class Cursor:
         return self._keys[low : self._low]
 
 
-def merged_changes(cursors: Sequence[Cursor]) -> Iterator[Change]:
-    """Give each key of *cursors* (ascending, oldest first) once, in order, with its newest value."""
+def merged_changes(cursors: Sequence[Cursor]) -> Iterator[Sequence[Change]]:
+    """Give each key of *cursors* (ascending, oldest first) once, in order, with its newest value; in pieces."""
     while left := [cursor for cursor in cursors if cursor]:
         until = min(cursor.ahead(PIECE) for cursor in left)
         newest: dict[bytes, bytes | None] = {}
         for cursor in left:
             _take_into(newest, cursor, until)
-        yield from sorted(newest.items(), key=_key_of)
+        yield sorted(newest.items(), key=_key_of)
+
+
+class Pieces:
+    """A sorted source of changes that comes in pieces, of which one is held."""
+
+    __slots__ = ("_low", "_piece", "_rest")
+
+    def __init__(self, pieces: Iterator[Sequence[Change]]) -> None:
+        """Hold none of *pieces* yet; each begins behind the one before it."""
+        self._rest = pieces
+        self._piece: Sequence[Change] = ()
+        self._low = 0
+
+    def __bool__(self) -> bool:
+        """Say whether anything is left, and hold it."""
+        while self._low == len(self._piece):
+            piece = next(self._rest, None)
+            if piece is None:
+                return False
+            self._piece, self._low = piece, 0
+        return True
+
+    @property
+    def last(self) -> bytes:
+        """The last key that is held; something must be."""
+        return self._piece[-1][0]
+
+    def take(self, until: bytes) -> Sequence[Change]:
+        """Give what is held up to the key *until*, itself included, and stand behind it."""
+        low = self._low
+        self._low = bisect_right(self._piece, until, low, key=_key_of)
+        return self._piece[low : self._low]
+
+
+def newest_changes(sources: Sequence[Pieces]) -> Iterator[Sequence[Change]]:
+    """Give each key of *sources* (oldest first) once, in order, with its newest value; in pieces."""
+    while left := [source for source in sources if source]:
+        until = min(source.last for source in left)
+        parts = [part for source in left if (part := source.take(until))]
+        if len(parts) == 1:
+            yield parts[0]
+            continue
+        newest: dict[bytes, bytes | None] = {}
+        for part in parts:
+            newest.update(part)
+        yield sorted(newest.items(), key=_key_of)
 
 
 def overlaid(below: Iterator[Item], cursors: Sequence[Cursor], descending: bool) -> Iterator[list[Item]]:
