@@ -234,6 +234,27 @@ def test_herons_layout_is_read_over_another_file_system_too(tmp_path: Path, scra
     blobs.close()
 
 
+def test_a_name_that_the_file_system_cannot_be_asked_for_is_told(tmp_path: Path, scratch: Scratch):
+    """Where fsspec would read Heron's name as a pattern, a get says where the state is, and a clean takes all others."""
+    opening = pytest.importorskip("millpond_fsspec.opening")
+    for component in ("count", "what?"):
+        heron_writes(tmp_path / "hdfs", "7-1", component, 0, b"old")
+        heron_writes(tmp_path / "hdfs", "7-2", component, 0, b"old")
+    blobs = opening.open_store((tmp_path / "hdfs").as_uri())
+    states = states_in(blobs, scratch, unsealed_too=True)
+
+    with pytest.raises(StateNotFoundError, match=r"Heron would have it at 'word-count/7-1/what\?/0'"):
+        states.fetch(StateKey(NAME, "7-1", "what?", 0))
+    with pytest.raises(ConfigError, match="is no key of an object"):
+        states.clean(NAME, "7-2")
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("0")) == [
+        f"hdfs/{NAME}/7-1/what?/0",
+        f"hdfs/{NAME}/7-2/count/0",
+        f"hdfs/{NAME}/7-2/what?/0",
+    ]
+    blobs.close()
+
+
 def test_older_states_are_looked_for_elsewhere(folder: FolderStore, tmp_path: Path, scratch: Scratch):
     """A topology that moved finds the states of its old folder, writes to the new store, and leaves the old alone."""
     heron_writes(tmp_path / "states", "7-1", "count", 0, b"old")

@@ -167,11 +167,17 @@ class StateStore:
             StateCorruptError: It is damaged.
         """
         checkpoint_prefix(key.topology, key.checkpoint)
+        why = ""
         for blobs, path, unsealed_too in self._places(key):
-            # Another place may not be able to hold such a name at all.
-            with suppress(StateNotFoundError, *([ConfigError] if path != key.path else [])):
+            try:
                 return fetch(blobs, path, key, self.scratch, unsealed_too=unsealed_too)
-        raise StateNotFoundError(f"there is no state {key} in {self.blobs.where()}{self._why(key)}")
+            except StateNotFoundError:
+                continue
+            except ConfigError:
+                if path == key.path:
+                    raise
+                why = f"; Heron would have it at {path!r}, of which {blobs.where()} cannot be asked"
+        raise StateNotFoundError(f"there is no state {key} in {self.blobs.where()}{self._why(key) or why}")
 
     def _places(self, key: StateKey) -> Iterator[tuple[BlobStore, str, bool]]:
         yield self.blobs, key.path, self.rules.unsealed_too
@@ -281,16 +287,30 @@ class StateStore:
         """Remove checkpoints: first what says that they are whole; then look whether all went."""
         self._mark_cleaned(topology, chosen)
         left, looks = {id: found[id] for id in chosen}, 0
+        refused: ConfigError | None = None
         while left:
             if looks == _LOOKS:
-                raise TransientError(f"checkpoints of {topology} are still there after a clean: {sorted(left)}")
+                raise refused or TransientError(
+                    f"checkpoints of {topology} are still there after a clean: {sorted(left)}"
+                )
             for id, objects in left.items():
                 self.blobs.delete([entry.key for entry in self.blobs.list(whole.prefix(topology, id))])
-                self.blobs.delete(objects.keys)
+                refused = self._delete(objects.keys) or refused
             # A save that was at work before its checkpoint was marked may have come in between.
             left, looks = {id: one for id, one in self._checkpoints(topology).items() if id in left}, looks + 1
         self._progress.forget(topology, chosen)
         return list(chosen)
+
+    def _delete(self, keys: Sequence[str]) -> ConfigError | None:
+        """Delete all but names that the store does not take, and give the reason if there was one."""
+        try:
+            self.blobs.delete(keys)
+            return None
+        except ConfigError as error:
+            for key in keys:
+                with suppress(ConfigError):
+                    self.blobs.delete([key])
+            return error
 
     def _mark_cleaned(self, topology: str, ids: Iterable[str]) -> None:
         with self._lock:
