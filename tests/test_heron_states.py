@@ -235,7 +235,7 @@ def test_herons_layout_is_read_over_another_file_system_too(tmp_path: Path, scra
 
 
 def test_a_name_that_the_file_system_cannot_be_asked_for_is_told(tmp_path: Path, scratch: Scratch):
-    """Where fsspec would read Heron's name as a pattern, a get says where the state is, and a clean takes all others."""
+    """Where fsspec would read a name as a pattern, the get says where the state is, and a clean takes all others."""
     opening = pytest.importorskip("millpond_fsspec.opening")
     for component in ("count", "what?"):
         heron_writes(tmp_path / "hdfs", "7-1", component, 0, b"old")
