@@ -223,6 +223,11 @@ def make_certificate(folder: Path, name: str, signer: Any) -> Any:
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
     issuer, issuer_key = (subject, key) if signer is None else signer
     now = datetime.now(UTC)
+    kinds = ("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement",
+             "key_cert_sign", "crl_sign", "encipher_only", "decipher_only")  # fmt: skip
+    usage = x509.KeyUsage(
+        **{kind: kind == ("key_cert_sign" if signer is None else "digital_signature") for kind in kinds}
+    )
     names = x509.SubjectAlternativeName([x509.IPAddress(ip_address(HOST)), x509.DNSName(name)])
     made = (
         x509.CertificateBuilder()
@@ -233,6 +238,10 @@ def make_certificate(folder: Path, name: str, signer: Any) -> Any:
         .not_valid_before(now - timedelta(days=1))
         .not_valid_after(now + timedelta(days=1))
         .add_extension(x509.BasicConstraints(ca=signer is None, path_length=None), critical=True)
+        # Python 3.13 takes no certificate without these.
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
+        .add_extension(usage, critical=True)
         .add_extension(names, critical=False)
         .sign(issuer_key, hashes.SHA256())
     )
