@@ -21,11 +21,12 @@ from millpond.heron.folder import FolderStore
 from millpond.heron.framing import decode, packet_size
 from millpond.heron.names import StateKey
 from millpond.heron.peers import Instance, Topology, Wire
+from millpond.heron.rules import StateRules
 from millpond.heron.running import running
 from millpond.heron.scratch import Scratch
 from millpond.heron.server import HeronServer
 from millpond.heron.settings import ServerSettings
-from millpond.heron.states import StateRules, StateStore
+from millpond.heron.states import StateStore
 
 HOST = "127.0.0.1"
 NAME, ID = "word-count", "word-count-7f3a"

@@ -16,7 +16,7 @@ from millpond.heron import events, folder, peers, whole
 from millpond.heron.folder import FolderStore
 from millpond.heron.messages import NOTOK, OK
 from millpond.heron.peers import Instance, Topology
-from millpond.heron.states import StateRules
+from millpond.heron.rules import StateRules
 
 
 class Rival:

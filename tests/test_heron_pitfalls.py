@@ -35,7 +35,7 @@ from millpond.heron.ids import text_order
 from millpond.heron.messages import NOTOK, OK
 from millpond.heron.metrics import Metrics
 from millpond.heron.peers import Instance, Topology
-from millpond.heron.states import StateRules
+from millpond.heron.rules import StateRules
 
 LARGE = 1_200_000
 ALONE = Topology(NAME, ID, (COUNT0,))

@@ -16,15 +16,17 @@ from millpond.blob import BlobStore, BytesBody
 from millpond.blob.memory import MemoryBlobStore
 from millpond.errors import ConfigError, StateCorruptError, StateNotFoundError, TransientError
 from millpond.heron import whole
+from millpond.heron.checkpoints import CleanedCheckpointError
 from millpond.heron.folder import FolderStore
 from millpond.heron.ids import next_id, number_order, text_order
 from millpond.heron.messages import message
 from millpond.heron.names import LONGEST_NAME, OWN, NameRefusedError, StateKey, name_of, segment
 from millpond.heron.plan import Plan, read_plan
 from millpond.heron.retention import cleaned_by, outnumbered
+from millpond.heron.rules import StateRules
 from millpond.heron.scratch import Scratch, Spool
 from millpond.heron.sealed import LEAD, SEAL_SIZE, Seal, peek, seal, unseal
-from millpond.heron.states import CleanedCheckpointError, StateRules, StateStore
+from millpond.heron.states import StateStore
 
 PLAN: Plan = read_plan(TOPOLOGY.plan())
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)

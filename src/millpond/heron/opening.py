@@ -19,8 +19,9 @@ from millpond.events import Event, Listener
 from millpond.heron.folder import FolderStore
 from millpond.heron.heron_files import StoreChoice
 from millpond.heron.ids import number_order, text_order
+from millpond.heron.rules import StateRules
 from millpond.heron.scratch import Scratch
-from millpond.heron.states import StateRules, StateStore
+from millpond.heron.states import StateStore
 from millpond.lanes import TransferPool
 from millpond.plugins import backend_class
 from millpond.spi import JobContext, Transfers

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-
-from attrs import field, frozen
 
 from millpond.blob import BlobStore, Body, BytesBody, FileBody
 from millpond.blob.memory import MemoryBlobStore
@@ -17,54 +13,20 @@ from millpond.errors import (
     MillpondError,
     StateCorruptError,
     StateNotFoundError,
-    TransientError,
 )
 from millpond.events import Event
 from millpond.heron import messages, whole
+from millpond.heron.checkpoints import Checkpoints, Objects
 from millpond.heron.events import RetentionFailed, ignore
 from millpond.heron.fetched import Fetched, fetch
-from millpond.heron.ids import Order, number_order
-from millpond.heron.names import StateKey, checkpoint_prefix, name_of, own_prefix, segment, topology_prefixes
+from millpond.heron.names import StateKey, checkpoint_prefix, name_of, own_prefix, segment
 from millpond.heron.plan import Place, Plan
 from millpond.heron.retention import cleaned_by, outnumbered
+from millpond.heron.rules import StateRules
 from millpond.heron.scratch import Scratch, Spool
 from millpond.heron.sealed import SEAL_SIZE, Seal, peek, seal
 
-_MOST_CLEANED = 4096
-_LOOKS = 4
 _NOTE_LIMIT = 64 << 20
-
-
-class CleanedCheckpointError(StateNotFoundError):
-    """A state came for a checkpoint that has been cleaned: it can never be whole again."""
-
-
-@frozen(kw_only=True)
-class StateRules:
-    """
-    What an operator decides about stored states.
-
-    Attributes:
-        unsealed_too: States without a seal are accepted, since Heron wrote some into this place.
-        order: How ids are compared.
-        by_age_too: A clean keeps what was written after the oldest checkpoint to keep.
-        refuse_cleaned: A save for a checkpoint that was cleaned is refused.
-        keep: How many whole checkpoints a node keeps by itself; None: all.
-    """
-
-    unsealed_too: bool = False
-    order: Order = number_order
-    by_age_too: bool = True
-    refuse_cleaned: bool = True
-    keep: int | None = None
-
-
-@frozen
-class _Objects:
-    """What is stored of one checkpoint: its keys, and when the newest was written."""
-
-    keys: list[str] = field(factory=list)
-    millis: list[int] = field(factory=list)
 
 
 class StateStore:
@@ -88,10 +50,9 @@ class StateStore:
         self.blobs, self.scratch, self.rules, self._tell = blobs, scratch, rules or StateRules(), tell
         self.instant = isinstance(blobs, MemoryBlobStore)
         self._also = tuple(also)
+        self._checkpoints = Checkpoints(blobs, self.rules)
         self._progress = whole.Progress()
-        self._cleaned: dict[str, OrderedDict[str, None]] = {}
         self._components: dict[str, Mapping[str, int]] = {}
-        self._lock = threading.Lock()
 
     # Saving
 
@@ -122,13 +83,13 @@ class StateStore:
     def _check(self, key: StateKey) -> None:
         """Refuse a key that has no path, or a checkpoint that has gone."""
         _ = key.path
-        self._check_cleaned(key)
+        self._checkpoints.check(key)
 
     def _save(self, key: StateKey, body: Body, found: Seal, plan: Plan | None) -> None:
         self.blobs.put(key.path, body)
-        if self._is_cleaned(key):
+        if self._checkpoints.is_cleaned(key):
             self.blobs.delete([key.path])
-            self._check_cleaned(key)
+            self._checkpoints.check(key)
         if plan is not None:
             self._note(key, found, plan)
 
@@ -215,7 +176,7 @@ class StateStore:
 
     def holds_any(self, topology: str) -> bool:
         """Tell whether there is any state of *topology*."""
-        return any(True for prefix in self._prefixes(topology) for _ in self.blobs.list(prefix))
+        return any(True for prefix in self._checkpoints.prefixes(topology) for _ in self.blobs.list(prefix))
 
     def components(self, topology: str) -> dict[str, int]:
         """Give what is stored about a topology's components: the number of instances of each."""
@@ -244,85 +205,31 @@ class StateStore:
         Raises:
             TransientError: The store failed, or something is still there.
         """
-        found = self._checkpoints(topology) if oldest else {}
+        found = self._checkpoints.listed(topology) if oldest else {}
         millis = {id: max(one.millis) for id, one in found.items()}
         chosen = cleaned_by(millis, oldest, self.rules.order, by_age_too=self.rules.by_age_too)
         return self._remove(topology, found, chosen)
 
     def clean_all(self, topology: str) -> list[str]:
         """Remove all checkpoints, and say which."""
-        found = self._checkpoints(topology)
+        found = self._checkpoints.listed(topology)
         return self._remove(topology, found, sorted(found, key=self.rules.order))
 
     def checkpoints(self, topology: str) -> list[str]:
         """Give the ids of all checkpoints of which something is stored, oldest first."""
-        return sorted(self._checkpoints(topology), key=self.rules.order)
+        return sorted(self._checkpoints.listed(topology), key=self.rules.order)
 
     def _keep_newest(self, topology: str, keep: int) -> None:
         """Remove what is outnumbered. A failure is told, and harms no save: the next whole checkpoint tries again."""
         try:
-            found = self._checkpoints(topology)
+            found = self._checkpoints.listed(topology)
             complete = [id for id in found if self.is_whole(topology, id)]
             millis = {id: max(one.millis) for id, one in found.items()}
             self._remove(topology, found, outnumbered(millis, complete, keep, self.rules.order))
         except MillpondError as error:
             self._tell(RetentionFailed(job=topology, error=error))
 
-    def _prefixes(self, topology: str) -> tuple[str, ...]:
-        known = topology_prefixes(topology)
-        return known if self.rules.unsealed_too else known[:1]
-
-    def _checkpoints(self, topology: str) -> dict[str, _Objects]:
-        found: dict[str, _Objects] = {}
-        for prefix in self._prefixes(topology):
-            for entry in self.blobs.list(prefix):
-                part, slash, _ = entry.key.removeprefix(prefix).partition("/")
-                if slash:
-                    objects = found.setdefault(name_of(part), _Objects())
-                    objects.keys.append(entry.key)
-                    objects.millis.append(entry.millis)
-        return found
-
-    def _remove(self, topology: str, found: Mapping[str, _Objects], chosen: Sequence[str]) -> list[str]:
-        """Remove checkpoints: first what says that they are whole; then look whether all went."""
-        self._mark_cleaned(topology, chosen)
-        left, looks = {id: found[id] for id in chosen}, 0
-        refused: ConfigError | None = None
-        while left:
-            if looks == _LOOKS:
-                raise refused or TransientError(
-                    f"checkpoints of {topology} are still there after a clean: {sorted(left)}"
-                )
-            for id, objects in left.items():
-                self.blobs.delete([entry.key for entry in self.blobs.list(whole.prefix(topology, id))])
-                refused = self._delete(objects.keys) or refused
-            # A save that was at work before its checkpoint was marked may have come in between.
-            left, looks = {id: one for id, one in self._checkpoints(topology).items() if id in left}, looks + 1
+    def _remove(self, topology: str, found: Mapping[str, Objects], chosen: Sequence[str]) -> list[str]:
+        self._checkpoints.remove(topology, found, chosen)
         self._progress.forget(topology, chosen)
         return list(chosen)
-
-    def _delete(self, keys: Sequence[str]) -> ConfigError | None:
-        """Delete all but names that the store does not take, and give the reason if there was one."""
-        try:
-            self.blobs.delete(keys)
-            return None
-        except ConfigError as error:
-            for key in keys:
-                with suppress(ConfigError):
-                    self.blobs.delete([key])
-            return error
-
-    def _mark_cleaned(self, topology: str, ids: Iterable[str]) -> None:
-        with self._lock:
-            known = self._cleaned.setdefault(topology, OrderedDict())
-            for id in ids:
-                known[id] = None
-            while len(known) > _MOST_CLEANED:
-                known.popitem(last=False)
-
-    def _is_cleaned(self, key: StateKey) -> bool:
-        return key.checkpoint in self._cleaned.get(key.topology, ()) and self.rules.refuse_cleaned
-
-    def _check_cleaned(self, key: StateKey) -> None:
-        if self._is_cleaned(key):
-            raise CleanedCheckpointError(f"checkpoint {key.checkpoint!r} of {key.topology} has been cleaned")

@@ -25,6 +25,8 @@ MAGIC, VERSION, KIND = "millpond-heron", 1, "part"
 _MOST_CHECKPOINTS = 16
 """How many unfinished checkpoints of a topology are remembered; what is forgotten is looked up again."""
 
+_MOST_TOPOLOGIES = 1024
+
 
 @frozen
 class Part:
@@ -94,7 +96,7 @@ def are_whole(parts: Iterable[Part]) -> bool:
 class Progress:
     """What has been saved of the newest checkpoints of each topology. Any thread."""
 
-    _saved: dict[str, OrderedDict[str, dict[Place, Seal]]] = field(factory=dict)
+    _saved: OrderedDict[str, OrderedDict[str, dict[Place, Seal]]] = field(factory=OrderedDict)
     _lock: threading.Lock = field(factory=threading.Lock)
 
     def knows(self, topology: str, checkpoint: str) -> bool:
@@ -109,6 +111,8 @@ class Progress:
             checkpoints.setdefault(checkpoint, {}).update(states)
             while len(checkpoints) > _MOST_CHECKPOINTS:
                 checkpoints.popitem(last=False)
+            while len(self._saved) > _MOST_TOPOLOGIES:
+                self._saved.popitem(last=False)
 
     def forget(self, topology: str, checkpoints: Collection[str]) -> None:
         """Forget *checkpoints*, which are gone."""
