@@ -218,6 +218,8 @@ def test_a_write_before_any_read_hides_nothing_that_was_restored(rig: Rig, engin
     wanted = {**expected(5)[1]["a"], "new": 1}
     del wanted["k001"]
 
+    assert wanted == {key: task.store("a").get(key) for key in wanted}
+    assert task.store("a").get("k001") is None
     assert wanted == dict(task.store("a").scan())
     idle(task).commit_now(30)
     rig.close()

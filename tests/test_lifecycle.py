@@ -193,6 +193,23 @@ def test_all_tasks_of_a_job_share_one_deadline(rig):
         gate.set()
 
 
+def test_a_task_that_is_slow_to_close_holds_up_no_other(rig):
+    """While the backend of one task does not come back from its close, the other tasks' are called."""
+    job = rig.open_job()
+    gates = [rig.fault().hang("close") for _ in range(4)]
+    for number in range(4):
+        job.open_task(f"task {number}")
+    closing = threading.Thread(target=job.close)
+    closing.start()
+
+    rig.fault().await_call("close", 4, timeout_s=10)
+
+    for gate in gates:
+        gate.set()
+    closing.join(30)
+    assert not closing.is_alive()
+
+
 def test_a_managers_close_that_fails_does_not_keep_threads(rig):
     """The job's threads end whatever the checkpoint manager does in close."""
     job = rig.open_job()
