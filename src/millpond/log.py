@@ -138,7 +138,8 @@ class Append(ABC):
 
         Raises:
             FencedError: The owner has a later writer.
-            ConfigError: A record larger than the topic takes (with its size and the setting), no such topic.
+            ConfigError: A record larger than the topic takes, with its size and the setting.
+            StateNotFoundError: There is no such topic or partition.
             TransientError: The same append, begun anew, may succeed.
         """
 
@@ -151,7 +152,7 @@ class Append(ABC):
             The highest offset of one's own in each partition; a partition to which nothing was added is missing.
 
         Raises:
-            FencedError, ConfigError, TransientError: As ``add``; not all was acknowledged.
+            FencedError, ConfigError, StateNotFoundError, TransientError: As ``add``; not all was acknowledged.
         """
 
     @abstractmethod

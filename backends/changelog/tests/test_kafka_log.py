@@ -329,11 +329,11 @@ def test_a_topic_narrower_than_a_batch_takes_many_records(log: KafkaLog, topic: 
         put(log, f"{topic}.narrow", (b"k", os.urandom(20_000)))
 
 
-def test_to_append_to_a_topic_that_is_not_there_is_the_operators_to_correct(kafka_address: str) -> None:
-    """Within the log's deadline, and by name."""
+def test_to_append_to_a_topic_that_is_not_there_is_told_by_its_name(kafka_address: str) -> None:
+    """Within the log's deadline, and as a reading of it would be."""
     log = KafkaLog([kafka_address], timeout_s=2)
     writer = log.writer("owner-of-nothing")
-    with pytest.raises(ConfigError, match="'not-there': it is not there"), writer.append() as append:
+    with pytest.raises(StateNotFoundError, match="'not-there': it is not there"), writer.append() as append:
         append.add("not-there", 0, [(b"a", b"1")])
         append.flush()
     log.close()

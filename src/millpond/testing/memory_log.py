@@ -287,10 +287,7 @@ class MemoryAppend(Append):
 
     def _add(self, topic: str, number: int, change: Change, headers: Mapping[str, bytes]) -> None:
         self._refuse_ended()
-        try:
-            partition = self.writer.log.partition(topic, number)
-        except StateNotFoundError as error:
-            raise ConfigError(f"nothing can be sent: {error}") from error
+        partition = self.writer.log.partition(topic, number)
         settings = self.writer.log.topic(topic).topic.settings
         limit, size = int(settings.get("max.message.bytes", _LARGEST)), len(change[0]) + len(change[1] or b"")
         if size > limit:

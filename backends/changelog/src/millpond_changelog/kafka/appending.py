@@ -10,7 +10,7 @@ from typing import TypeVar
 from attrs import define, field
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from millpond.errors import ConfigError, MillpondError, StateNotFoundError, StoreClosedError, TransientError
+from millpond.errors import ConfigError, MillpondError, StoreClosedError, TransientError
 from millpond.log import Append, unchecked
 from millpond.spi import Change
 from millpond_changelog.kafka.pieces import pieces
@@ -299,8 +299,7 @@ class KafkaAppend(Append):
     def _refused(self, error: KafkaError, topic: str, size: int) -> MillpondError:
         if error.name() in _TOO_LARGE:
             return _too_large(topic, size, self._seat.limit(topic))
-        found = self._failed(error, "append to", topic)
-        return ConfigError(str(found)) if isinstance(found, StateNotFoundError) else found
+        return self._failed(error, "append to", topic)
 
     def _failed(self, error: KafkaError, verb: str, topic: str | None = None) -> MillpondError:
         return self._seat.failed(error, self._seat.doing(verb, topic), time.monotonic() - self._began)

@@ -147,7 +147,7 @@ class KafkaLog(Log):
             try:
                 self._limits[name] = int(self.describe(name).settings["max.message.bytes"])
             except StateNotFoundError as error:
-                raise ConfigError(f"cannot append to the topic {name!r}: it is not there: make it") from error
+                raise StateNotFoundError(f"cannot append to the topic {name!r}: it is not there: make it") from error
             except (ConfigError, KeyError):
                 self._limits[name] = None  # to ask is another right than to write
         return self._limits[name]
