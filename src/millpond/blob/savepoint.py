@@ -26,7 +26,7 @@ from millpond.errors import StateCorruptError
 from millpond.formats import record as record_format
 from millpond.formats.digest import Digester, algorithm_of
 from millpond.local import explained, make_folders
-from millpond.records import RecordFolder, record_name
+from millpond.records import NamedFolder, RecordFolder, record_name
 from millpond.records.pins import PinBoard
 from millpond.spi import Transfers
 
@@ -197,7 +197,7 @@ def _verify(path: Path, piece: tuple[int, int, str], where: str) -> None:
         raise StateCorruptError(f"{where} is damaged: {size} bytes from {start} on have not the digest {digest}")
 
 
-def keep_record(checkpoint: Checkpoint, name: str, pins: RecordFolder, records: RecordFolder) -> None:
+def keep_record(checkpoint: Checkpoint, name: str, pins: NamedFolder, records: RecordFolder) -> None:
     """
     Keep *checkpoint* as the pin *name*, and as the first record where there is none; the same again is fine.
 

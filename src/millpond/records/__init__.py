@@ -1,7 +1,15 @@
 """Numbered records and claims: one protocol for every place that can create a name only if it is absent."""
 
-from millpond.records.folder import RecordFolder, record_name, record_number
+from millpond.records.folder import NamedFolder, RecordFolder, record_name, record_number
 from millpond.records.ledger import CLAIM_LIFE, TaskRecords
 from millpond.records.manager import NumberedCheckpoints
 
-__all__ = ["CLAIM_LIFE", "NumberedCheckpoints", "RecordFolder", "TaskRecords", "record_name", "record_number"]
+__all__ = [
+    "CLAIM_LIFE",
+    "NamedFolder",
+    "NumberedCheckpoints",
+    "RecordFolder",
+    "TaskRecords",
+    "record_name",
+    "record_number",
+]

@@ -1,4 +1,4 @@
-"""What numbered records need of a place: names that are created once, and a clock."""
+"""What pins and numbered records need of a place: names that are created once; and for records a clock."""
 
 from __future__ import annotations
 
@@ -11,17 +11,12 @@ _LARGEST = 10**15
 _NAME = re.compile(r"([0-9]{15})-([1-9][0-9]{0,14})")
 
 
-class RecordFolder(ABC):
+class NamedFolder(ABC):
     """
-    Small immutable things under names, in a directory, an object store, or memory. Any thread may call it.
+    Small immutable things under names: in a directory, an object store, or memory. Any thread may call it.
 
     Every method may raise TransientError; for ``create`` this means that the thing may be there or not.
-
-    Attributes:
-        listing_costs: Listing is a request over a network, so a writer does not list for every record.
     """
-
-    listing_costs: ClassVar[bool] = False
 
     @abstractmethod
     def names(self) -> list[str]:
@@ -43,6 +38,21 @@ class RecordFolder(ABC):
     def delete(self, names: Collection[str]) -> None:
         """Remove *names*, durably; missing ones are fine."""
 
+    def where(self, name: str) -> str:
+        """Say in a message where *name* is."""
+        return name
+
+
+class RecordFolder(NamedFolder):
+    """
+    A folder for numbered records, whose writers look at it often, and whose claims have an age.
+
+    Attributes:
+        listing_costs: Listing is a request over a network, so a writer does not list for every record.
+    """
+
+    listing_costs: ClassVar[bool] = False
+
     @abstractmethod
     def now_millis(self) -> int:
         """Give the place's own clock, in milliseconds since 1970; ours may be wrong."""
@@ -50,10 +60,6 @@ class RecordFolder(ABC):
     def tidy(self) -> None:
         """Remove what broken creations left behind long ago; never called on a writer's way."""
         return None
-
-    def where(self, name: str) -> str:
-        """Say in a message where *name* is."""
-        return name
 
 
 def record_name(number: int) -> str:

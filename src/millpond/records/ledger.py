@@ -28,7 +28,7 @@ from millpond.errors import FencedError, FormatError, MillpondError, StateNotFou
 from millpond.formats import record as record_format
 from millpond.formats.record import ClaimRecord
 from millpond.points import reached
-from millpond.records.folder import RecordFolder, record_name
+from millpond.records.folder import NamedFolder, RecordFolder, record_name
 from millpond.records.looking import Look
 from millpond.records.pins import PinBoard
 from millpond.records.reader import Numbered, RecordReader
@@ -64,7 +64,7 @@ class TaskRecords:
     _last: dict[str, _Written] = field(factory=dict, init=False)  # by writer: its newest record, as far as is known
 
     @classmethod
-    def of(cls, task: str, records: RecordFolder, pins: RecordFolder, clock: Clock) -> TaskRecords:
+    def of(cls, task: str, records: RecordFolder, pins: NamedFolder, clock: Clock) -> TaskRecords:
         """Keep the records of *task* in *records*, and its pins in *pins*; *clock* is this machine's."""
         return cls(task, records, PinBoard(task, pins), RecordReader(task, records), clock)
 

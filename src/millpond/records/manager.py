@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from millpond.checkpoint import Checkpoint, CheckpointId, Claim
 from millpond.errors import ConfigError
-from millpond.records.folder import RecordFolder
+from millpond.records.folder import NamedFolder, RecordFolder
 from millpond.records.ledger import TaskRecords
 from millpond.spi import SPI_VERSION, CheckpointManager, JobContext, ManagerCapabilities, VersionPolicy
 
@@ -35,7 +35,7 @@ class NumberedCheckpoints(CheckpointManager):
         """Give the place of the task's records; no I/O."""
 
     @abstractmethod
-    def pins_folder(self, task: str) -> RecordFolder:
+    def pins_folder(self, task: str) -> NamedFolder:
         """Give the place of the task's pins; no I/O."""
 
     def claim(self, task: str) -> Claim:

@@ -10,7 +10,7 @@ from millpond.checkpoint import Checkpoint, CheckpointId
 from millpond.errors import ConfigError, StateCorruptError, TransientError
 from millpond.formats.record import CheckpointRecord
 from millpond.local import escape_name, unescape_name
-from millpond.records.folder import RecordFolder
+from millpond.records.folder import NamedFolder
 from millpond.records.reader import decode_own, named
 
 
@@ -19,7 +19,7 @@ class PinBoard:
     """The pins of *task*. Any thread may use it."""
 
     task: str
-    folder: RecordFolder
+    folder: NamedFolder
 
     def put(self, name: str, id: CheckpointId, data: bytes) -> bool:
         """

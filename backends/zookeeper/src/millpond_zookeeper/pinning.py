@@ -7,14 +7,14 @@ from collections.abc import Collection
 from attrs import frozen
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
-from millpond.records import RecordFolder
+from millpond.records import NamedFolder
 from millpond_zookeeper.connection import Connection
 from millpond_zookeeper.failures import LostAnswerError
 from millpond_zookeeper.shelf import Shelves
 
 
 @frozen
-class PinFolder(RecordFolder):
+class PinFolder(NamedFolder):
     """
     The nodes below a task's ``pins``.
 
@@ -82,10 +82,6 @@ class PinFolder(RecordFolder):
                 self.connection.read(lambda client, path=path: client.delete_async(path), f"remove {path}")  # type: ignore[misc]
             except NoNodeError:
                 continue
-
-    def now_millis(self) -> int:
-        """Nobody asks a pin's age."""
-        raise NotImplementedError("pins have no clock")
 
     def where(self, name: str) -> str:
         """Give the node's path."""
