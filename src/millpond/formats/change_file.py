@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
@@ -61,18 +61,9 @@ def write(path: Path, changes: Iterable[Change], *, sync: bool = False) -> int:
         FormatError: A key and its value are over ``MAX_RECORD``, or not bytes.
         OSError: It exists, or the disk is full.
     """
-    return _write(path, _batches(changes), sync)
-
-
-def write_pieces(path: Path, pieces: Iterable[Sequence[Change]], *, sync: bool = False) -> int:
-    """Write changes as ``write`` does, in half of its time: *pieces* of them, which are in memory anyway."""
-    return _write(path, _parts(pieces), sync)
-
-
-def _write(path: Path, batches: Iterable[Sequence[Change]], sync: bool) -> int:
     with path.open("xb") as file:
         try:
-            size = _write_frames(file, batches)
+            size = _write_frames(file, changes)
             file.flush()
             if sync:
                 os.fsync(file.fileno())
@@ -82,18 +73,18 @@ def _write(path: Path, batches: Iterable[Sequence[Change]], sync: bool) -> int:
     return size
 
 
-def _write_frames(file: BinaryIO, batches: Iterable[Sequence[Change]]) -> int:
+def _write_frames(file: BinaryIO, changes: Iterable[Change]) -> int:
     head = _HEADER.pack(_MAGIC, _VERSION, 0)[:12]
     size = file.write(head + struct.pack(">I", zlib.crc32(head)))
     place = records = total = 0
-    for batch in batches:
+    for batch in _batches(changes):
         payload = _encode(batch)
         size += _write_frame(file, b"DATA", place, len(batch), payload)
         place, records, total = place + 1, records + len(batch), total + len(payload)
     return size + _write_frame(file, b"LAST", place, 0, _LAST.pack(records, total))
 
 
-def _encode(batch: Sequence[Change]) -> bytes:
+def _encode(batch: list[Change]) -> bytes:
     if not set(map(type, chain.from_iterable(batch))) <= {bytes, type(None)}:
         raise FormatError("a change must be a key of bytes, and a value of bytes or None")
     return msgspec.msgpack.encode(batch)
@@ -123,18 +114,6 @@ def _batches(changes: Iterable[Change]) -> Iterator[list[Change]]:
             batch, size = [], 0
     if batch:
         yield batch
-
-
-def _parts(pieces: Iterable[Sequence[Change]]) -> Iterator[Sequence[Change]]:
-    """Cut *pieces* into batches; as they are, unless their bytes are many."""
-    for piece in pieces:
-        for low in range(0, len(piece), _RECORDS):
-            part = piece[low : low + _RECORDS]
-            size = sum([len(key) for key, _ in part]) + sum([len(value) for _, value in part if value])
-            if size < _PAYLOAD:
-                yield part
-            else:
-                yield from _batches(part)
 
 
 def read(path: Path) -> Iterator[Change]:

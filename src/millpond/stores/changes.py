@@ -129,7 +129,7 @@ class KeptChanges:
 def _write(directory: Path, runs: list[Run]) -> Spilled:
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{secrets.token_hex(8)}.changes"
-    change_file.write_pieces(path, merged_changes(_cursors(runs)))
+    change_file.write(path, chain.from_iterable(merged_changes(_cursors(runs))))
     return Spilled(runs[0].number, runs[-1].number, path)
 
 
