@@ -83,6 +83,7 @@ def commit_with(task: millpond.Task, generation: int) -> None:
         task.commit_now(60)
 
 
+@pytest.mark.timeout(60 + 60 * COUNT)
 def test_a_leader_that_is_killed_in_mid_commit_costs_nothing(cluster: Cluster, tmp_path: Path) -> None:
     """
     Whether records are all there but for the transaction's end or are about to be sent, and whether the broker leads
