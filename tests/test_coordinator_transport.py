@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import gc
 import ipaddress
 import json
 import logging
@@ -11,11 +12,12 @@ import socket
 import ssl
 import struct
 import threading
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from queue import Empty, Queue
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from cryptography import x509
@@ -358,6 +360,12 @@ class Wire:
         self.socket = socket.create_connection((address.host, address.port), 10)
         self.nonce = ""
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.socket.close()
+
     def frame(self) -> bytes:
         size = struct.unpack(">I", self.exactly(4))[0]
         return self.exactly(size)
@@ -383,7 +391,9 @@ class Wire:
 
     def is_closed(self) -> bool:
         try:
-            return self.socket.recv(1 << 16) == b""
+            while self.socket.recv(1 << 16):
+                pass
+            return True
         except ConnectionError:
             return True
 
@@ -538,6 +548,18 @@ def test_closing_leaves_no_thread_and_no_socket() -> None:
     again.open(Mailbox())
     again.close()
     again.close()
+
+
+def test_a_coordinator_that_closes_leaves_no_socket_of_a_newcomer() -> None:
+    """Connections that come in the moment of the close are closed by it, and not left to the garbage collector."""
+    for count in range(1, 8):
+        with ExitStack() as outlasting, warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with listening() as (end, _):
+                newcomers = [outlasting.enter_context(Wire(end.address)) for _ in range(count)]
+            del end
+            gc.collect()
+            assert all(newcomer.is_closed() for newcomer in newcomers)
 
 
 # --- TLS

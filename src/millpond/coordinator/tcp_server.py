@@ -31,6 +31,7 @@ from millpond.coordinator.wire import (
     to_json,
 )
 from millpond.errors import ConfigError, FormatError, TransientError
+from millpond.listening import close_listener
 
 log = logging.getLogger("millpond")
 
@@ -148,7 +149,7 @@ class TcpCoordinatorEnd(CoordinatorEnd):
         port = server.sockets[0].getsockname()[1]
         ready.set_result(Address(host=self.address.host, port=port))
         await self._stop.wait()
-        server.close()
+        await close_listener(server)
         for connection in list(self._connections):
             connection.writer.transport.abort()
         with contextlib.suppress(TimeoutError):

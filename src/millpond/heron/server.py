@@ -25,13 +25,13 @@ from millpond.heron.settings import ServerSettings, TlsSettings
 from millpond.heron.states import StateStore
 from millpond.heron.sweeping import sweep
 from millpond.lanes import Workers
+from millpond.listening import close_listener
 
 log = logging.getLogger("millpond")
 
 _BACKLOG = 1024
 _LARGEST_READ = 1 << 20
 _LAST_ANSWERS_S = 2.0
-_ROUNDS_TO_ACCEPT = 4
 
 
 class HeronServer:
@@ -94,7 +94,7 @@ class HeronServer:
         if self._server is None:
             return
         server, self._server = self._server, None
-        await self._close_listener(server)
+        await close_listener(server)  # what was just accepted is turned away
         deadline = self.loop.time() + self.settings.stop_timeout
         for connection in list(self.connections):
             connection.stop("stopping")
@@ -108,15 +108,6 @@ class HeronServer:
             self._sweeper.cancel()
         await asyncio.to_thread(self._workers.close, max(0.0, deadline - self.loop.time()))
         await self._wait_for_ends(self.loop.time() + _LAST_ANSWERS_S)
-
-    async def _close_listener(self, server: asyncio.Server) -> None:
-        # A socket that was accepted, and is no connection yet when its listener closes, stays open for good (CPython's
-        # issue 109564): so first nothing more is accepted, and what was becomes a connection that is turned away.
-        for listener in server.sockets:
-            self.loop.remove_reader(listener.fileno())
-        for _ in range(_ROUNDS_TO_ACCEPT):
-            await asyncio.sleep(0)
-        server.close()
 
     async def _wait_for_ends(self, deadline: float) -> None:
         if self._open:
