@@ -63,8 +63,11 @@ def test_a_torn_end_is_cut_to_the_last_whole_frame(log: EmbeddedLog) -> None:
         lost.add(TOPIC, 0, [(b"lost", b"x" * 50)])
         lost.flush()
     torn = path.read_bytes()[: len(whole) + 120]
+    (owner,) = (file for file in (log.directory / "owners").iterdir() if not file.suffix)
+    said = owner.read_bytes()
     for length in range(len(whole) + 1, len(torn)):
         path.write_bytes(torn[:length] + b"\0" * (length % 7))
+        owner.write_bytes(said)
         again = EmbeddedLog(log.directory)
         assert [(b"a", b"1")] == read(again)
         append(again, (b"b", b"2"))
@@ -104,6 +107,23 @@ def test_a_flipped_bit_anywhere_in_the_middle_is_an_error(log: EmbeddedLog) -> N
             read(again)
     path.write_bytes(data)
     assert expected == read(EmbeddedLog(log.directory))
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["emptied", "cut at a frame"])
+def test_an_end_that_is_gone_with_what_was_committed_is_an_error(log: EmbeddedLog, whole: bool) -> None:
+    """A segment that ends too early looks like one that was written less: the owner's file knows better."""
+    append(log, (b"a", b"1"))
+    size = segment(log).stat().st_size
+    append(log, (b"b", b"2"))
+    with segment(log).open("r+b") as file:
+        file.truncate(size if whole else 0)
+
+    anew = EmbeddedLog(log.directory, timeout_s=10)
+    with pytest.raises(StateCorruptError, match="offset 1 was committed there"):
+        read(anew)
+    with pytest.raises(StateCorruptError, match="offset 1 was committed there"):
+        append(anew, (b"c", b"3"))
+    anew.close()
 
 
 def test_a_missing_segment_is_an_error(tmp_path: Path) -> None:

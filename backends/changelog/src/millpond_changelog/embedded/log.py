@@ -7,6 +7,7 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from threading import Lock
 
@@ -18,7 +19,7 @@ from millpond.log import Batch, Extent, Log, LogCapabilities, Topic, unchecked
 from millpond_changelog.embedded import compaction, topic_file
 from millpond_changelog.embedded.frames import AppendId
 from millpond_changelog.embedded.locking import held
-from millpond_changelog.embedded.owners import Fate, OwnerFile
+from millpond_changelog.embedded.owners import Fate, OwnerFile, last_committed
 from millpond_changelog.embedded.partition import LOCK, Partition
 from millpond_changelog.embedded.reading import read_batches
 from millpond_changelog.embedded.topic_file import TopicFile
@@ -53,6 +54,7 @@ class EmbeddedLog(Log):
         self._topics = directory / "topics"
         self._partitions: dict[tuple[bytes, int], Partition] = {}
         self._writers: list[FolderWriter] = []
+        self._committed: dict[tuple[bytes, int], int] | None = None
         self._guard = Lock()
         self._closed = False
 
@@ -169,7 +171,8 @@ class EmbeddedLog(Log):
             if known is None:
                 folder = self._folder(topic.name) / str(number)
                 size = _number(topic.settings, "segment.bytes", _SEGMENT)
-                known = Partition(folder, topic.identity, number, size, self.timeout_s, self._fate)
+                least = partial(self._committed_in, topic.identity, number)
+                known = Partition(folder, topic.identity, number, size, self.timeout_s, self._fate, least)
                 self._partitions[topic.identity, number] = known
             return known
 
@@ -196,6 +199,12 @@ class EmbeddedLog(Log):
 
     def _fate(self, append: AppendId) -> Fate:
         return OwnerFile(self.owners, append.owner).fate(append)
+
+    def _committed_in(self, identity: bytes, number: int) -> int:
+        """Give the highest offset in a partition that an owner had committed when this was first asked; -1: none."""
+        if self._committed is None:
+            self._committed = last_committed(self.owners)
+        return self._committed.get((identity, number), -1)
 
     def largest_record(self, name: str) -> int:
         """Give the most bytes that a key and a value may have together in a topic."""

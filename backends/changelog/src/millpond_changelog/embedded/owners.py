@@ -16,7 +16,7 @@ import os
 import struct
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import Enum, auto
 from pathlib import Path
 
@@ -162,6 +162,24 @@ class OwnerFile:
             return known
         known = _known(self.read(), append)  # it may have been committed and let go in between
         return Fate.ABORTED if known is Fate.OPEN else known
+
+
+def last_committed(folder: Path) -> dict[tuple[bytes, int], int]:
+    """
+    Give the highest offset that owners say they have committed, by topic's identity and partition.
+
+    It is a lower bound: each owner tells of its last append alone, and one whose file is damaged tells nothing.
+    """
+    found: dict[tuple[bytes, int], int] = {}
+    with explained("list", folder):
+        numbers = [int(path.name, 16) for path in folder.glob("?" * 16)] if folder.is_dir() else []
+    for number in numbers:
+        with suppress(StateCorruptError):  # whoever asks for this owner's appends is told
+            slot = OwnerFile(folder, number).read()
+            for place in () if slot is None else slot.places:
+                key = place.identity, place.partition
+                found[key] = max(place.last, found.get(key, -1))
+    return found
 
 
 def _known(slot: Slot | None, append: AppendId) -> Fate:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
 
-from millpond.errors import StateNotFoundError
+from millpond.errors import StateCorruptError, StateNotFoundError
 from millpond.local import explained, fsync_directory, fsync_file, write_durably
 from millpond.local.durable import write_new
 from millpond.log import Extent
@@ -46,14 +46,21 @@ class Partition:
         segment_bytes: int,
         timeout_s: float,
         fate: Callable[[AppendId], Fate],
+        committed: Callable[[], int],
     ) -> None:
-        """Use the partition in *folder*, which is there; *fate* decides appends that no frame decides."""
+        """
+        Use the partition in *folder*, which is there.
+
+        *fate* decides appends that no frame decides; *committed* gives an offset that somebody committed here, or -1.
+        """
         self.folder = folder
         self.identity = identity
         self.number = number
         self.timeout_s = timeout_s
         self._segment_bytes = segment_bytes
         self._fate = fate
+        self._committed = committed
+        self._is_whole = False
         self._tail = Tail(folder, identity, number)
         self._guard = RLock()
 
@@ -75,8 +82,27 @@ class Partition:
             return self._extent(), frozenset(self._tail.aborted)
 
     def _extent(self) -> Extent:
+        self._see_whole()
         end = self._tail.settle(self._fate)
         return Extent(min(self._tail.start, end), end, self._tail.compacted, self._tail.next)
+
+    def _see_whole(self) -> None:
+        """
+        Once: see that it reaches as far as owners say.
+
+        Raises:
+            StateCorruptError: Its end is gone, with what was committed there.
+        """
+        if self._is_whole:
+            return
+        committed = self._committed()  # first: what is committed meanwhile is in the frames already
+        self._tail.refresh()
+        if self._tail.next <= committed:
+            raise StateCorruptError(
+                f"{self.folder} is cut: offset {committed} was committed there, and its records end before "
+                f"{self._tail.next}: restore from another backend"
+            )
+        self._is_whole = True
 
     @contextmanager
     def _there(self) -> Iterator[None]:
@@ -97,6 +123,7 @@ class Partition:
     def writing(self) -> Iterator[Tail]:
         """Hold it for the block, with its end known and whole."""
         with self._guard, self._there(), held(self.lock, self.timeout_s), self._there():
+            self._see_whole()
             self._tail.refresh()
             self._mend()
             yield self._tail
