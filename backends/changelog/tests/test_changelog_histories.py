@@ -118,3 +118,15 @@ TestHistories.settings = settings(
     suppress_health_check=list(HealthCheck),
     print_blob=True,
 )
+
+
+def test_a_store_whose_newest_record_was_a_deletion_is_restored_when_compaction_took_it() -> None:
+    """Where the marker's own record was a deletion it may be gone, and the store is as it was: empty."""
+    state = Histories()
+    try:
+        state.commit(based=False, writes={"a": {b"": None}})
+        state.commit(based=True, writes={"a": {b"": None}})
+        state.compact(keep_deletions=False, share=1.0, store="a")
+        state.newest_is_restored()
+    finally:
+        state.teardown()
