@@ -1,7 +1,13 @@
-"""A mutant: a plugin that is wrong in one way, and the case of the kit that finds it."""
+"""
+A mutant: a plugin that is wrong in one way, and the case of the kit that finds it.
+
+``python tests/mutants.py`` tries them all, and says of each whether the case found it.
+"""
 
 from __future__ import annotations
 
+import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -140,3 +146,21 @@ def without_last(items: Iterator[Any]) -> Iterator[Any]:
     """Give all but the last."""
     held = list(items)
     yield from held[:-1]
+
+
+def main() -> int:
+    """Try every mutant, and print what became of it; 1 if one survives."""
+    mutants, survive = all_mutants(), 0
+    for mutant in mutants:
+        with tempfile.TemporaryDirectory(prefix="millpond-mutant-") as folder:
+            suite = mutant.suite()
+            outcome = suite.run_case(suite.cases.by_id[mutant.case], Path(folder)).outcome
+        survive += outcome != "failed"
+        told = "killed" if outcome == "failed" else "SURVIVES"
+        sys.stdout.write(f"{told} by {mutant.case}: {suite.kind}: {mutant.wrong}\n")
+    sys.stdout.write(f"{len(mutants) - survive} of {len(mutants)} mutants killed\n")
+    return 1 if survive else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
