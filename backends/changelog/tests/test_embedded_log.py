@@ -327,6 +327,18 @@ def test_compaction_spares_what_is_too_young_and_deletions_for_a_time(log: Embed
     assert [(b"a", b"2"), (b"c", b"1" * 500)] == read(log)
 
 
+def test_compaction_keeps_the_newest_record_that_it_touches(log: EmbeddedLog) -> None:
+    """A marker names that record, and a reader looks at it: it is forgotten when a later one is the newest."""
+    append(log, (b"a", b"1"), (b"b", b"1"))
+    append(log, (b"b", None))
+    place, late = log.partition(TOPIC, 0), log.clock.millis() + 1000
+    assert compact(place, Rules(0, 0, 1000, log.extent(TOPIC, 0).end, 0), late, lambda: None)
+    assert [(b"a", b"1"), (b"b", None)] == read(log)
+    append(log, (b"c", b"1" * 500))
+    assert compact(place, Rules(0, 0, 1000, log.extent(TOPIC, 0).end, 0), late, lambda: None)
+    assert [(b"a", b"1"), (b"c", b"1" * 500)] == read(log)
+
+
 def test_a_reading_that_compaction_overtakes_goes_on(tmp_path: Path) -> None:
     """Segments are replaced under a reader, which neither loses nor repeats a record that is still needed."""
     log = EmbeddedLog(tmp_path / "log")

@@ -66,6 +66,20 @@ class Rules:
 
 
 @frozen
+class Forgetting:
+    """
+    Which deletions are old enough to be forgotten.
+
+    Attributes:
+        until_ms: Those of this time or an earlier one.
+        but: Not the one with this offset, by which a reader knows whose records these are: the newest that is touched.
+    """
+
+    until_ms: int
+    but: int
+
+
+@frozen
 class Closed:
     """A segment that does not grow, the offset behind its last, and its size in bytes."""
 
@@ -103,7 +117,7 @@ def _compact(partition: Partition, rules: Rules, now_ms: int, check: Callable[[]
     if not any(each.is_new for each in chosen):
         return False
     for group in _groups(chosen, rules.segment_bytes):
-        _rewrite(partition, group, latest, now_ms - rules.keep_deletions_ms, check)
+        _rewrite(partition, group, latest, Forgetting(now_ms - rules.keep_deletions_ms, rules.below - 1), check)
     return True
 
 
@@ -174,7 +188,11 @@ def _groups(closed: Sequence[Closed], segment_bytes: int) -> Iterator[list[Close
 
 
 def _rewrite(
-    partition: Partition, group: Sequence[Closed], latest: dict[bytes, int], forget_ms: int, check: Callable[[], None]
+    partition: Partition,
+    group: Sequence[Closed],
+    latest: dict[bytes, int],
+    forgetting: Forgetting,
+    check: Callable[[], None],
 ) -> None:
     """Put one file in place of a group's."""
     first, end = group[0].segment.first, group[-1].end
@@ -184,7 +202,7 @@ def _rewrite(
             write_new(writing.path, encode_header(partition.identity, partition.number, first))
             for each in group:
                 for batch in _batches(partition, each, check):
-                    writing.add(_needed(batch, latest, forget_ms))
+                    writing.add(_needed(batch, latest, forgetting))
             writing.end(end)
             target = Segment(first, end)
             writing.path.replace(partition.folder / target.name)
@@ -196,14 +214,14 @@ def _rewrite(
     remove_leftovers(partition.folder)
 
 
-def _needed(batch: FolderBatch, latest: dict[bytes, int], forget_ms: int) -> Records:
+def _needed(batch: FolderBatch, latest: dict[bytes, int], forgetting: Forgetting) -> Records:
     """Give the records that no later one replaces, without deletions that are old enough to be forgotten."""
     kept = Records([], [], [])
     changes, offsets, at = batch.changes(), batch.offsets(), 0
     for count, millis, headers in batch.runs:
         before = len(kept.changes)
         for change, offset in zip(changes[at : at + count], offsets[at : at + count], strict=True):
-            is_forgotten = change[1] is None and millis <= forget_ms
+            is_forgotten = change[1] is None and millis <= forgetting.until_ms and offset != forgetting.but
             if latest.get(change[0], -1) <= offset and not is_forgotten:
                 kept.changes.append(change)
                 kept.offsets.append(offset)
