@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 from millpond.errors import ConfigError, TransientError
@@ -19,6 +20,8 @@ __all__ = ["KafkaDriver", "KafkaError", "Message", "Producer", "connect", "make_
 """The client's types too: the other rooms of this host take them from here."""
 
 log = logging.getLogger("millpond.kafka")
+
+_error_of = methodcaller("error")
 
 _NO_ID = "A" * 22
 """All bits zero, as the client writes it."""
@@ -150,7 +153,7 @@ class KafkaDriver:
         records = [] if first is None else [first]
         if first is not None and limit > 1:
             records += self._consumer.consume(limit - 1, 0)
-        if any(record.error() is not None for record in records):
+        if any(map(_error_of, records)):
             records = [record for record in records if not self._note_failed(record)]
         troubles, self._troubles = self._troubles, []
         return records, troubles

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
+from operator import methodcaller
 from typing import TYPE_CHECKING
 
 import attrs
@@ -51,6 +52,8 @@ BUSY_S = 0.01
 LAG_EVERY_S = 1.0
 SPARE_AFTER_S = 5.0
 """After how long in the group a member that was given nothing counts as one to which the group has nothing to give."""
+
+_topic_of, _number_of = methodcaller("topic"), methodcaller("partition")
 
 Connect = Callable[[Client, Sequence[str]], Driver]
 
@@ -304,13 +307,13 @@ class KafkaHost:
 
 def _deal(records: Sequence[Message], tasks: Tasks) -> None:
     """Give each record to its task; one of a task that is not here any more is its new owner's."""
-    dealt: dict[tuple[str | None, int | None], list[Message]] = {}
-    for record in records:
-        part = record.topic(), record.partition()
-        if (its := dealt.get(part)) is None:
-            dealt[part] = [record]
-        else:
-            its.append(record)
+    parts = list(zip(map(_topic_of, records), map(_number_of, records), strict=True))
+    dealt: dict[tuple[str | None, int | None], list[Message]] = {part: [] for part in parts}
+    if len(dealt) == 1:  # the usual case: a fetch brings one partition's
+        dealt[parts[0]] += records
+    else:
+        for part, record in zip(parts, records, strict=True):
+            dealt[part].append(record)
     for (topic, number), its in dealt.items():
         running = None if number is None else tasks.running.get(number)
         if running is not None and topic is not None:
