@@ -194,6 +194,25 @@ def test_a_text_that_leads_nowhere_is_no_side_door(tmp_path: Path):
     assert suite_of("fsspec", table={"url": "memory://x", "prefix": "a{folder}"}).side_door(tmp_path) is None
 
 
+def test_a_certificate_is_no_place_for_data(tmp_path: Path):
+    """A path that may be left out, and is called as no place is, is left out."""
+    pytest.importorskip("millpond_s3")
+    suite = suite_of("s3", table={"bucket": "some-bucket"})
+
+    assert suite.make(tmp_path).config.ca_bundle is None
+    assert suite.side_door(tmp_path) is None
+
+
+def test_a_folder_that_does_not_go_with_what_is_given_is_left_out(tmp_path: Path):
+    """A log in Kafka has no folder: with brokers given, none is made up for it."""
+    pytest.importorskip("millpond_changelog")
+    of_a_broker = suite_of("changelog", table={"bootstrap_servers": ["localhost:1"]})
+
+    assert of_a_broker.make(tmp_path).config.directory is None
+    assert of_a_broker.side_door(tmp_path) is None
+    assert suite_of("changelog").make(tmp_path).config.directory == tmp_path / "directory"
+
+
 LASTING = """
 from millpond.memory import *
 from attrs import frozen
@@ -206,7 +225,7 @@ class Settings(MemoryBackendConfig):
 
 class Lasting(MemoryBackend):
     config_class = Settings
-    kit_settings = {"hours": 0}
+    kit_settings = staticmethod(lambda given: {"hours": 0})
 
     def __init__(self, name, config):
         super().__init__(name, config)

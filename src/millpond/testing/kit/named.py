@@ -1,9 +1,10 @@
 """
 Suites of installed plugins: by name and settings, without a line of code.
 
-Settings come from a mapping. A text in it may hold ``{folder}``, the place of one case; a setting that is a path and is
-not given gets a place in that folder. What is not given otherwise is as the plugin's class says in ``kit_settings``: a
-mapping of settings under which minutes show what takes hours by its defaults.
+Settings come from a mapping. A text in it may hold ``{folder}``, the place of one case. A setting that is a path, is
+not given, and has to be or is called ``path``, ``directory`` or ``folder``, gets a place in that folder, unless it does
+not go with what is given. What is not given otherwise is as the plugin asks: its class may have a static method
+``kit_settings``, which gets what is given, and gives settings under which minutes show what takes hours by defaults.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import importlib
 import json
 import types
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Union, cast, get_args, get_origin
 
@@ -89,6 +91,9 @@ def _kind_of(found: object) -> str:
     return "log" if isinstance(found, type) and issubclass(found, Log) else "blob"
 
 
+_PLACES = ("path", "directory", "folder")
+
+
 class _Named:
     """What the suites of named plugins share."""
 
@@ -97,7 +102,7 @@ class _Named:
         self.kept: dict[str, Any] = {}
         plugin = self.plugin()
         self.profile = Profile.of(plugin)
-        self.table: dict[str, object] = {**getattr(plugin, "kit_settings", {}), **table}
+        self.table: dict[str, object] = {**getattr(plugin, "kit_settings", dict)(table), **table}
         self.as_it_asks = {key: value for key, value in self.table.items() if key not in table}
 
     def recipe(self) -> dict[str, str]:
@@ -113,22 +118,28 @@ class _Named:
 
     def settings(self, cls: type[Any], folder: Path) -> Any:
         """Give the settings for one case."""
-        table = {key: _placed(value, folder) for key, value in self.table.items()}
-        table |= {name: str(folder / name) for name in _paths(cls) if name not in table}
-        try:
-            return structure(table, cls)
-        except ConfigError:
-            raise
-        except Exception as error:
-            mistakes = (
-                f"{'.'.join(map(str, each.path))}: {each.text}" for each in mistakes_in(error, (), Vocabulary())
-            )
-            raise ConfigError(f"the settings of {self.name!r} are wrong: {'; '.join(mistakes)}") from error
+        return self._structured(cls, folder)[0]
 
     def has_files(self, cls: type[Any]) -> bool:
         """Say whether a setting leads into the folder of a case."""
         given = any(str(value).removeprefix("file://").startswith("{folder}") for value in self.table.values())
-        return given or any(name not in self.table for name in _paths(cls))
+        return given or self._structured(cls, Path("folder"))[1]
+
+    def _structured(self, cls: type[Any], folder: Path) -> tuple[Any, bool]:
+        """Give the settings with places for data in *folder*, if they can be, and whether they have one."""
+        given = {key: _placed(value, folder) for key, value in self.table.items()}
+        places = {name: str(folder / name) for name in _paths(cls) if name not in given}
+        try:
+            return structure(given | places, cls), bool(places)
+        except Exception as error:
+            with suppress(Exception):
+                return structure(given, cls), False
+            if isinstance(error, ConfigError):
+                raise
+            mistakes = (
+                f"{'.'.join(map(str, each.path))}: {each.text}" for each in mistakes_in(error, (), Vocabulary())
+            )
+            raise ConfigError(f"the settings of {self.name!r} are wrong: {'; '.join(mistakes)}") from error
 
 
 def _placed(value: object, folder: Path) -> object:
@@ -136,11 +147,11 @@ def _placed(value: object, folder: Path) -> object:
 
 
 def _paths(cls: type[Any]) -> Iterator[str]:
-    """Give the fields of *cls* that are paths."""
+    """Give the fields of *cls* that are places for data: not those for a certificate."""
     attrs.resolve_types(cls)
     for each in attrs.fields(cls):
         kinds = get_args(each.type) if get_origin(each.type) in (Union, types.UnionType) else (each.type,)
-        if Path in kinds:
+        if Path in kinds and (each.default is attrs.NOTHING or each.name in _PLACES):
             yield each.name
 
 
