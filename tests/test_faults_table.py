@@ -141,12 +141,12 @@ def test_the_page_says_which_faults_were_brought_in():
     assert f"brings {len(ids)} of the faults" in PAGE.read_text("utf-8")
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)  # all of them take three minutes on two cores that others use
 def test_without_its_code_a_named_test_fails():
     """A few faults are brought into a copy of the tree, and their tests notice; all by ``MILLPOND_INSIST=1``."""
     few = [] if os.environ.get("MILLPOND_INSIST") else ["BR-002", "BR-030", "BR-058", "BR-074"]
     command = [sys.executable, str(ROOT / "tests" / "programs" / "break_code.py"), *few]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=880, check=False)
 
     assert 0 == ended.returncode, ended.stdout + ended.stderr
     assert "NOT NOTICED" not in ended.stdout
