@@ -241,7 +241,8 @@ def test_mistakes_in_the_section_are_told_with_their_places(tmp_path):
     """Every mistake in [hosts.kafka] is in one error, with its key and the nearest known one; no secret is shown."""
     file = tmp_path / "job.toml"
     file.write_text(
-        '[job]\nname = "j"\n[checkpoint]\nmanager = "memory"\n[stores.s]\nengine = "memory"\nephemeral = true\n'
+        '[job]\nname = "j"\nstate_dir = "/srv/j"\n'
+        '[checkpoint]\nmanager = "memory"\n[stores.s]\nengine = "memory"\nephemeral = true\n'
         '[hosts.kafka]\ntopic = ["a"]\nbootstrap_servers = "b:9092"\nhandover = 3\n'
         '[hosts.kafka.client]\n"sasl.password" = "hush-hush"\n'
     )
@@ -249,8 +250,8 @@ def test_mistakes_in_the_section_are_told_with_their_places(tmp_path):
         host_settings(load(file), "kafka", KafkaSettings)
 
     text = str(raised.value)
-    assert 'job.toml:9: hosts.kafka.topic: unknown key, did you mean "topics"?' in text
-    assert "job.toml:10: hosts.kafka.bootstrap_servers: expected a list, found text" in text
+    assert 'job.toml:10: hosts.kafka.topic: unknown key, did you mean "topics"?' in text
+    assert "job.toml:11: hosts.kafka.bootstrap_servers: expected a list, found text" in text
     assert 'hosts.kafka.handover: expected a duration, found a bare number: write its unit, such as "3s"' in text
     assert "hush" not in text
 

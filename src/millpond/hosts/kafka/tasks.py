@@ -21,6 +21,7 @@ from millpond.hosts.kafka.openings import Opened, Opening, Openings, close_quiet
 from millpond.hosts.kafka.outputs import Outputs
 from millpond.hosts.kafka.roles import Driver
 from millpond.hosts.kafka.settings import KafkaSettings
+from millpond.hosts.source import SourceGoneError
 from millpond.job import Job
 from millpond.task import Task
 
@@ -68,6 +69,7 @@ class Tasks:
     _opening: set[int] = field(factory=set)
     _failures: dict[int, int] = field(factory=dict)
     _published: SimpleQueue[tuple[Running, Checkpoint]] = field(factory=SimpleQueue)
+    _gone: SimpleQueue[SourceGoneError] = field(factory=SimpleQueue)
     _openings: Openings = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -196,11 +198,33 @@ class Tasks:
             self._wait(number, one.error)
             return
         outputs = self.outputs_of(one.task.name)
-        one.task.before_publish(outputs.flush)
         sources = {topic: self._source(topic, number) for topic in self.settings.topics}
+        one.task.before_publish(partial(self._refuse_other_topics, one.task, sources))
+        one.task.before_publish(outputs.flush)
         hosted = HostedTask(one.task, outputs)
         self.running[number] = Running(number, one.task, hosted, outputs, sources, dict(one.first))
         self.tell(TaskStarted(job=self.job.config.name, task=one.task.name, offsets=dict(one.first)))
+
+    def _refuse_other_topics(self, task: Task, sources: Mapping[str, SystemStreamPartition]) -> None:
+        """
+        Let no commit tie offsets to a topic that they are not of; its hook, on its worker.
+
+        A client that reads a topic which is replaced by a longer one goes on in that as if nothing had been. A cluster
+        that does not answer is asked by the next commit, and at the next opening.
+
+        Raises:
+            SourceGoneError: A topic was deleted and made again; the polling thread ends with the same.
+        """
+        for topic, source in sources.items():
+            try:
+                found = self.driver.identity_of(topic, RANGE_TIMEOUT_S)
+            except TransientError:
+                continue
+            try:
+                check_identity((topic, source.partition), task.identities.get(source), found, task.name)
+            except SourceGoneError as error:
+                self._gone.put(error)
+                raise
 
     def _wait(self, number: int, error: BaseException) -> None:
         failures = self._failures[number] = self._failures.get(number, 0) + 1
@@ -253,8 +277,11 @@ class Tasks:
 
         Raises:
             CommitError: More commits failed than the operator tolerates.
+            SourceGoneError: A topic was deleted and made again.
             Exception: What the user's function raised.
         """
+        if not self._gone.empty():
+            raise self._gone.get()
         for running in list(self.running.values()):
             try:
                 self._turn(running)
