@@ -11,7 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from millpond.testing import Level, Outcome, Profile, Report, Result, Suite, check_table
+from millpond.checkpoint import Checkpoint, CheckpointId, Claim
+from millpond.checkpoints.directory import DirectoryCheckpoints, DirectoryCheckpointsConfig
+from millpond.errors import TransientError
+from millpond.spi import JobContext, VersionPolicy
+from millpond.testing import CheckpointsSuite, Level, Outcome, Profile, Report, Result, Suite, check_table
 from millpond.testing.kit import running
 from millpond.testing.kit.bench import Bench
 from millpond.testing.kit.child import ChildRecipe
@@ -312,3 +316,29 @@ def await_end(pid: int) -> bool:
             return True
         pause.wait(0.01)
     return False
+
+
+class LosesAnswers(DirectoryCheckpoints):
+    """Writes, and says of every third time that nobody knows whether it has."""
+
+    asked = 0
+
+    def write(self, claim: Claim, checkpoint: Checkpoint, *, after: CheckpointId | None) -> None:
+        super().write(claim, checkpoint, after=after)
+        self.asked += 1
+        if self.asked % 3 == 0:
+            raise TransientError("nobody knows")
+
+
+class LosingSuite(CheckpointsSuite):
+    """That manager in the kit."""
+
+    def make(self, folder: Path, job: JobContext, versions: VersionPolicy) -> LosesAnswers:
+        return LosesAnswers(DirectoryCheckpointsConfig(folder), job, versions)
+
+
+def test_a_race_bears_a_write_of_which_nobody_knows(tmp_path: Path):
+    """Two processes that fight, and lose answers, are judged by the history: a lost answer alone is no failure."""
+    (case,) = [case for case in LosingSuite.cases if case.id == "races.processes"]
+
+    assert Outcome.PASSED is LosingSuite().run_case(case, tmp_path).outcome
