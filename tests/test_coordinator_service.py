@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
-from coordinator_rigs import Rig, Worker, by_hand
+from coordinator_rigs import Rig, Worker, by_hand, go_back
 
 from millpond.blob.memory import MemoryBlobStore
 from millpond.coordinator import events, wire
@@ -116,17 +116,7 @@ def test_state_that_no_message_can_carry_is_declined() -> None:
             send(report)
 
         member._end.send = through_json  # type: ignore[method-assign]
-        end.send(
-            "a",
-            Restore(
-                epoch=1,
-                incarnation=member.incarnation,
-                transaction=transaction,
-                checkpoint=None,
-                state=None,
-                retained=(),
-            ),
-        )
+        end.send("a", go_back(member, transaction))
         member.poll()
         end.send("a", Start(epoch=1, transaction=transaction))
         member.poll()
@@ -214,17 +204,7 @@ def test_marks_of_the_aligner_are_saves_and_refusals() -> None:
     with by_hand("a", worker.keeper, worker) as (end, got, member):
         transaction = TransactionId(1, 1)
         assert not member.take(Aligned(JobCheckpointId(1, 1), 0.1, 0, 0))  # nothing runs yet
-        end.send(
-            "a",
-            Restore(
-                epoch=1,
-                incarnation=member.incarnation,
-                transaction=transaction,
-                checkpoint=None,
-                state=None,
-                retained=(),
-            ),
-        )
+        end.send("a", go_back(member, transaction))
         member.poll()
         end.send("a", Start(epoch=1, transaction=transaction))
         member.poll()

@@ -666,12 +666,24 @@ def test_a_member_without_any_coordinator_says_so(told: Mailbox) -> None:
         address = gone.address
     with linked(address, address, timeout_s=0.2) as link:
         link.member_end("a").open(Mailbox())
-        assert f"no coordinator has answered at {address}, {address}" in told.next()
+        assert f"no connection to a coordinator at {address}, {address}" in told.next()
         assert told.is_empty(0.3)
         again, got = TcpCoordinatorEnd(address), Mailbox()
         again.open(got)
         joined(link, got)
         again.close()
+
+
+def test_two_addresses_that_fail_in_two_ways_are_told_of_once_each(told: Mailbox) -> None:
+    """A coordinator that asks for a secret, and a standby that does not listen, do not take turns in the log for ever."""
+    with listening() as (gone, _):
+        standby = gone.address
+    with listening(Trust(secret=SECRET)) as (end, _), linked(end.address, standby, timeout_s=0.2) as link:
+        link.member_end("a").open(Mailbox())
+        texts = sorted([told.next(), told.next()])
+        assert "no connection to a coordinator" in texts[0]
+        assert f"the coordinator at {end.address} cannot be spoken to" in texts[1]
+        assert told.is_empty(1.0)
 
 
 @pytest.mark.parametrize("member", ["none", "foreign-"])

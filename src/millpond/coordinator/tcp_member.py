@@ -90,7 +90,7 @@ class TcpLink:
         self._task: asyncio.Task[None] | None = None
         self._to_send = asyncio.Event()
         self._alone_since: float | None = None
-        self._told = ""
+        self._told: dict[Address | None, str] = {}
 
     def member_end(self, member: str) -> MemberEnd:
         """Give the end of *member*."""
@@ -156,11 +156,12 @@ class TcpLink:
             try:
                 await self._talk(address)
             except ssl.SSLError as error:
-                self._tell_once(f"TLS with the coordinator at {address} fails: {error}: see both ends' certificates")
+                text = f"TLS with the coordinator at {address} fails: {error}: see both ends' certificates"
+                self._tell_once(address, text)
             except (OSError, EOFError) as error:
                 self._missed(address, error)
             except FormatError as error:
-                self._tell_once(f"the coordinator at {address} cannot be spoken to: {error}")
+                self._tell_once(address, f"the coordinator at {address} cannot be spoken to: {error}")
             except Exception:  # whatever it is, the members are lost unless somebody goes on connecting
                 log.exception("the connection to the coordinator at %s has failed", address)
             await asyncio.sleep(self._retry_s)
@@ -172,13 +173,15 @@ class TcpLink:
             self._alone_since = time.monotonic()
         elif time.monotonic() - self._alone_since >= self._timeout_s:
             where = ", ".join(map(str, self._addresses))
-            self._tell_once(f"for {self._timeout_s:g} s no coordinator has answered at {where}; trying on")
+            self._tell_once(
+                None, f"for {self._timeout_s:g} s there has been no connection to a coordinator at {where}; trying on"
+            )
 
-    def _tell_once(self, text: str) -> None:
-        """Warn of what goes wrong at each try, once until it changes."""
-        if text != self._told:
+    def _tell_once(self, address: Address | None, text: str) -> None:
+        """Warn of what goes wrong at each try, of an address or of all, once until it changes."""
+        if text != self._told.get(address):
             log.warning("%s", text)
-        self._told = text
+        self._told[address] = text
 
     async def _talk(self, address: Address) -> None:
         """Be connected to the coordinator at *address* until that breaks."""
@@ -187,7 +190,8 @@ class TcpLink:
         try:
             async with asyncio.timeout(self._timeout_s):
                 reports, orders = await self._greet(reader, writer)
-            self._told, self._alone_since = "", None
+            self._told.clear()
+            self._alone_since = None
             try:
                 await _either(self._receive(reader, orders), self._send_all(writer, reports))
             except asyncio.CancelledError:
