@@ -675,7 +675,7 @@ def test_a_member_without_any_coordinator_says_so(told: Mailbox) -> None:
 
 
 def test_two_addresses_that_fail_in_two_ways_are_told_of_once_each(told: Mailbox) -> None:
-    """A coordinator that asks for a secret, and a standby that does not listen, do not take turns in the log for ever."""
+    """A coordinator that asks for a secret, and a standby that does not listen, do not take turns in the log."""
     with listening() as (gone, _):
         standby = gone.address
     with listening(Trust(secret=SECRET)) as (end, _), linked(end.address, standby, timeout_s=0.2) as link:
