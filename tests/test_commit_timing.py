@@ -241,9 +241,9 @@ def test_an_interrupt_anywhere_in_commit_loses_nothing(rig, goes_on):
             number += 1
             write(task, number)
         try:
-            checkpoint = idle(task).commit_now(10)
+            checkpoint = idle(task).commit_now(60)
         except CommitFailedError:
-            checkpoint = task.commit_now(10)
+            checkpoint = task.commit_now(60)
         idle(task)
         assert expected(number)[1] == published(rig, checkpoint), place
     assert 20 < place

@@ -71,7 +71,7 @@ def fill(config: Path, commits: int = 4, task: str = "EWR") -> list[str]:
             opened.store("raw").put(b"plain", b"text")
             opened.store("days").put(number - 2, {"at": b"\xff", "sum": number})
             opened.processed(SOURCE, number)
-            ids.append(str(opened.commit_now(10).id))
+            ids.append(str(opened.commit_now(60).id))
     return ids
 
 

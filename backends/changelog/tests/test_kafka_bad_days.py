@@ -185,7 +185,7 @@ def test_a_reading_outlives_a_broker_that_dies_and_comes_back(running: kafka.Bro
 def test_a_reading_of_a_broker_that_stays_away_ends(running: kafka.Broker) -> None:
     """It is transient, and comes within the deadline."""
     fill(running.address, "gone.for.good")
-    with closing(KafkaLog([running.address], {"queued.max.messages.kbytes": 1024}, timeout_s=3)) as log:
+    with closing(KafkaLog([running.address], {"queued.max.messages.kbytes": 1024}, timeout_s=6)) as log:
         reading = log.read("gone.for.good", 0, 0, 20_000)
         next(reading)
         running.kill()

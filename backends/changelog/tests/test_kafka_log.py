@@ -331,7 +331,7 @@ def test_a_topic_narrower_than_a_batch_takes_many_records(log: KafkaLog, topic: 
 
 def test_to_append_to_a_topic_that_is_not_there_is_told_by_its_name(kafka_address: str) -> None:
     """Within the log's deadline, and as a reading of it would be."""
-    log = KafkaLog([kafka_address], timeout_s=2)
+    log = KafkaLog([kafka_address], timeout_s=5)
     writer = log.writer("owner-of-nothing")
     with pytest.raises(StateNotFoundError, match="'not-there': it is not there"), writer.append() as append:
         append.add("not-there", 0, [(b"a", b"1")])
@@ -385,14 +385,14 @@ def test_a_transaction_that_the_brokers_gave_up_may_be_begun_anew_by_the_next_ow
     kafka_address: str, topic: str
 ) -> None:
     """Its commit is transient and names the time; its writer is over, since it may have a successor."""
-    log = KafkaLog([kafka_address], timeout_s=15, transaction_timeout_s=1)
+    log = KafkaLog([kafka_address], timeout_s=15, transaction_timeout_s=3)
     owner = f"owner of {topic}"
     writer = log.writer(owner)
     append = writer.append()
     append.add(topic, 0, [(b"a", b"1")])
     append.flush()
     await_last_stable(log, topic, 2)
-    with pytest.raises(TransientError, match=r"gives? a transaction up after 1 s"):
+    with pytest.raises(TransientError, match=r"gives? a transaction up after 3 s"):
         append.commit()
     with pytest.raises(FencedError, match="reopen the task"):
         writer.append()

@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from engines import TurnedClock
 from services.watching_proxy import Answer, watching
 
 import millpond
@@ -132,18 +133,24 @@ def test_a_commit_without_changes_sends_nothing_to_data(gateway, new_bucket, buc
     assert 1 == kinds["PUT", "records"]
 
 
-def test_jobs_whose_names_begin_alike_keep_out_of_each_others_way(gateway, new_bucket, bucket, tmp_path):
+def test_jobs_whose_names_begin_alike_keep_out_of_each_others_way(gateway, new_bucket, bucket, tmp_path, monkeypatch):
     """Of two jobs in one bucket, `flight` and `flights`, each restores its own after both have tidied up."""
-    new_bucket(gateway)
+    client = new_bucket(gateway)
+    clock = TurnedClock()
+    monkeypatch.setattr("millpond.job.SystemClock", lambda: clock)
     place = section(gateway, bucket)
-    for round in range(4):
+    for round in range(3):
         for name in ("flight", "flights"):
-            settings = config(tmp_path, place, name, grace="3s", cleanup_every=1)
-            settings["commit"]["timeout"] = "1s"
-            with millpond.open_job(settings) as job, job.open_task(TASK) as task:
+            with millpond.open_job(config(tmp_path, place, name, cleanup_every=1)) as job, job.open_task(TASK) as task:
                 assert (f"{name} {round - 1}" if round else None) == task.store("counts").get("k")
-                commit(task, round, counts=f"{name} {round}")
+                for number in range(4 * round, 4 * round + 4):
+                    commit(task, number, counts=f"{name} {round}")
+                    clock.ahead_s += 100_000  # the period of grace
             shutil.rmtree(tmp_path / f"state of {name}")
+    found = client.list_objects_v2(Bucket=bucket)["Contents"]
+    data = Counter(item["Key"].split("/")[0] for item in found if "/data/" in item["Key"])
+    assert 2 == len(data), data
+    assert max(data.values()) < 12, data  # each commit made one
 
 
 HOSTILE = ["a b/c", "..", "ü 日本", "%41", "a", "A", "x" * 60, "con+fig!(1)", "e\u0301", "\u00e9"]

@@ -382,12 +382,13 @@ def test_a_leader_without_a_server_stops_before_its_session_can_end(own_ensemble
         begun, pause = time.monotonic(), threading.Event()
         try:
             with pytest.raises(FencedError, match="confirmed its session in time"):
-                while time.monotonic() - begun < SESSION_S:
+                while True:
+                    asked = time.monotonic()
                     leadership.check()
+                    assert asked - begun < SESSION_S
                     pause.wait(0.01)
         finally:
             ensemble.servers[0].signal(signal.SIGCONT)
-        assert time.monotonic() - begun < SESSION_S
         again = metadata.lead("a", 60)
         assert 2 == again.epoch
 
@@ -401,10 +402,11 @@ def test_a_leader_hears_of_the_time_out_that_the_servers_grant(own_ensemble, roo
         ensemble.servers[0].kill()
         begun, pause = time.monotonic(), threading.Event()
         with pytest.raises(FencedError):
-            while time.monotonic() - begun < 10:
+            while True:
+                asked = time.monotonic()
                 leadership.check()
+                assert asked - begun < 2.0
                 pause.wait(0.01)
-        assert time.monotonic() - begun < 2.0
 
 
 @pytest.fixture

@@ -433,7 +433,7 @@ def test_a_server_that_hangs_ends_each_call_in_time(own_ensemble, root):
             begun = time.monotonic()
             with pytest.raises(TransientError):
                 call()
-            assert time.monotonic() - begun < 4
+            assert time.monotonic() - begun < 10
     finally:
         ensemble.servers[0].signal(signal.SIGCONT)
     patient = manager_at(ensemble.hosts, root)
