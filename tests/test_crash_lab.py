@@ -236,8 +236,9 @@ def test_an_opening_that_hangs_is_a_verdict_of_its_own() -> None:
 
 
 IMPATIENT = """
-from millpond.testing.lab import trial
-trial._PATIENCE_S = 0.0
+from attrs import evolve
+from millpond.testing.lab import places
+places.LOCAL = evolve(places.LOCAL, patience_s=0.0)
 """
 
 

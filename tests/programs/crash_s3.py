@@ -8,18 +8,17 @@ the like, which come first and choose another of its modules.
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from lab_runs import run_beside
 from services import versitygw
 from services.s3_server import S3Server
-
-from millpond.testing.lab.seeds import in_memory
 
 BUCKET = "crash-lab"
 TEMPLATE = """
@@ -36,33 +35,16 @@ cleanup_every = 1
 """
 
 
-def main(arguments: list[str]) -> int:
-    """Run the lab with *arguments* against a server of its own; give its exit code."""
-    module = "millpond.testing.lab"
-    if arguments[:1] == ["--module"]:
-        module, arguments = f"{module}.{arguments[1]}", arguments[2:]
-    place = tempfile.TemporaryDirectory(prefix="millpond-crash-s3-", dir=in_memory())
-    with place as folder, versitygw.serve(Path(folder)) as server:
-        template = Path(folder) / "s3.toml"
-        template.write_text(template_of(server), "utf-8")
+@contextmanager
+def serve(folder: Path) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Serve a bucket; credentials come from the environment."""
+    with versitygw.serve(folder) as server:
         _make_bucket(server)
-        command = [sys.executable, "-m", module, "--backend", "s3", "--config-template", str(template), *arguments]
-        return _run(command, {**os.environ, **server.environment})
-
-
-def _run(command: list[str], environment: dict[str, str]) -> int:
-    """Run the lab; told to end, let it tell what it has run by then, and end the server too."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with subprocess.Popen(command, env=environment) as lab:
-        try:
-            return lab.wait()
-        except KeyboardInterrupt:
-            lab.terminate()
-            return lab.wait()
+        yield template_of(server), server.environment
 
 
 def template_of(server: S3Server) -> str:
-    """Give the lab's template for *server*; credentials come from the environment."""
+    """Give the lab's template for *server*."""
     place = [f'bucket = "{BUCKET}"', 'prefix = "{trial}"', f'endpoint = "{server.endpoint}"', 'region = "us-east-1"']
     return TEMPLATE.format(place="\n".join(place))
 
@@ -75,4 +57,4 @@ def _make_bucket(server: S3Server) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_beside("s3", serve, sys.argv[1:]))

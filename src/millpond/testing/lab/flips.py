@@ -14,8 +14,9 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from millpond.reading import JobReader
 from millpond.testing.lab.forks import Child, Say, fork
 from millpond.testing.lab.leftovers import objects_of
 from millpond.testing.lab.life import live, offset_of, stores_of
+from millpond.testing.lab.mirror import MIRROR, lies_outside, put_back, read_objects
 from millpond.testing.lab.places import Place
 from millpond.testing.lab.seeds import in_memory
 from millpond.testing.lab.story import Life, Story
@@ -98,22 +100,27 @@ def run_flips(place: Place, count: int, seed: int) -> Flips:
 
 
 def _flip_all(place: Place, story: Story, folder: Path, count: int, flips: Flips) -> None:
-    root, pristine = folder / "root", folder / "pristine"
+    root, pristine = folder / f"{folder.name}-{story.engine}", folder / "pristine"
     root.mkdir()
     config = place.config(story, root, 0)
     _grow(config, story)
+    outside = lies_outside(place)
+    if outside:
+        _in_a_child(lambda: read_objects(config, root))
+    files = read_back(place, story, root)
     root.rename(pristine)
     chance = random.Random(f"{story.seed} {story.engine}")  # noqa: S311 - a run is repeated by its seed
-    files = read_back(place, story, pristine)
     local, kept = [each for each in files if _is_local(each)], [each for each in files if not _is_local(each)]
-    wanted = flips.read + count
+    wanted, file = flips.read + count, ""
     for _ in range(_MOST_TRIES * count):
         shutil.rmtree(root, ignore_errors=True)
         link_tree(pristine, root)
-        file = chance.choice(chance.choice([local, kept]))
+        before, file = file, chance.choice(chance.choice([local, kept]))
         bit = flip(root / file, chance)
         if file in kept:
             shutil.rmtree(root / "disk 0")
+        if outside:
+            _in_a_child(partial(put_back, config, root, (before, file)))
         flips.count(f"{story.engine}: {file}, bit {bit}", _kind(file), *_outcome(config, story))
         if flips.read == wanted:
             return
@@ -126,6 +133,14 @@ def _grow(config: JobConfig, story: Story) -> None:
     child.follow(_DEADLINE_S)
     if child.words("failed") or RECORDS not in child.words("durable"):
         raise AssertionError(f"a job could not run: {child.said[-3:]}")
+
+
+def _in_a_child(work: Callable[[], int]) -> None:
+    """Do *work*, which may start threads."""
+    child = fork(lambda say: say("done", work()))
+    child.follow(_DEADLINE_S)
+    if not child.words("done"):
+        raise AssertionError(f"objects could not be read or put back: {child.said[-3:]}")
 
 
 def read_back(place: Place, story: Story, root: Path) -> list[str]:
@@ -228,6 +243,8 @@ def _is_local(file: str) -> bool:
 
 def _kind(file: str) -> str:
     parts: Sequence[str] = file.split("/")
+    if parts[0] == MIRROR:
+        return f"{MIRROR}/…/{parts[-2]}"
     if parts[0] == "log":
         return "/".join(parts[:2]) if parts[-1] != "TOPIC" else "log/…/TOPIC"
     return f"{parts[0]}/…/{parts[-2]}" if parts[-2] in ("records", "main") else f"{parts[0]}/…/{parts[-1]}"

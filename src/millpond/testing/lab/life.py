@@ -17,11 +17,14 @@ from millpond.config import JobConfig
 from millpond.errors import CommitError, FencedError
 from millpond.job import Job
 from millpond.points import arm
+from millpond.reading import JobReader
 from millpond.task import Task
 from millpond.testing.lab.forks import Say
 from millpond.testing.lab.leftovers import collect_garbage, leftovers
+from millpond.testing.lab.nodes import needless_nodes
 from millpond.testing.lab.story import Death, Life, checks
-from millpond.testing.lab.warming import believe_object_stores
+from millpond.testing.lab.topics import open_transactions, plain_reading
+from millpond.testing.lab.warming import believe_servers
 from millpond.testing.lab.world import SOURCE, STORES, TASK, compare, expected, operations
 
 _WAIT_S = 60.0
@@ -33,7 +36,7 @@ def live(config: JobConfig, seed: int, life: Life, again: JobConfig, say: Say) -
     if life.death is not None:
         _arm(life.death, say)
     if not checks(seed):
-        believe_object_stores()
+        believe_servers(config)
     if life.collects:
         say("collected", collect_garbage(config))
     elif life.last:
@@ -132,11 +135,22 @@ def _last_life(config: JobConfig, seed: int, life: Life, again: JobConfig, say: 
     _await_threads()
     before = _held()
     say("collected", collect_garbage(config))
-    say("orphans", leftovers(config))
+    say("orphans", [*leftovers(config), *open_transactions(config), *needless_nodes(config)])
+    _read_plainly(config, seed, say)
     _open(again, seed, say, lambda task, offset: None)
     _await_threads()
     say("leaked", sorted({*(_held() - before).elements(), *(each for each in before if each.startswith("thread"))}))
     say("done")
+
+
+def _read_plainly(config: JobConfig, seed: int, say: Say) -> None:
+    """See that whoever reads a changelog without its markers finds the newest checkpoint's state, as Samza would."""
+    if (found := plain_reading(config)) is None:
+        return
+    with JobReader(config) as reader:
+        offset = int(reader.checkpoint(TASK).offsets.get(SOURCE, "-1")) + 1
+    if difference := compare(found, expected(seed, offset)):
+        say("wrong", [offset, difference.missing, difference.resurrected, difference.changed])
 
 
 def _await_threads() -> None:

@@ -14,7 +14,7 @@ from millpond.blob import BlobBackend
 from millpond.config import JobConfig, load
 from millpond.errors import ConfigError
 from millpond.points import ENGINE_POINTS, ROOM_POINTS
-from millpond.testing.lab.story import Story
+from millpond.testing.lab.story import LOCAL, Pace, Story
 from millpond.testing.lab.world import STORES
 
 RETAIN = 2
@@ -58,20 +58,24 @@ _BUILT_IN: Mapping[str, Mapping[str, Any]] = {
 _EVERYWHERE = ("local.manifest-written", "local.image-unmade", "local.quarantined")
 _ROOMS: Mapping[str, Sequence[str]] = {
     "directory": ("records.", "local.file-"),
-    "changelog": (
-        "changelog.claimed",
-        "changelog.sent",
-        "changelog.committed",
-        "changelog.flushed",
-        "changelog.before-decision",
-        "changelog.decided",
-        "changelog.segment-sealed",
-    ),
+    "changelog": ("changelog.claimed", "changelog.sent", "changelog.committed"),
+    "kafka": ("checkpoints.",),
+    "zookeeper": ("records.",),
     "rocksdb-local": ("rocksdb-local.", "gc."),
     "fsspec": ("records.", "local.file-", "fsspec.", "blob.", "gc."),
     "s3": ("records.", "blob.", "gc."),
 }
 """For each plugin the beginnings of the names of its own points."""
+_OF_A_FOLDER = (
+    "changelog.flushed",
+    "changelog.before-decision",
+    "changelog.decided",
+    "changelog.segment-sealed",
+)
+"""Those of an embedded log."""
+_KAFKA = Pace(longest_us=2_000_000, sleeps=(*LOCAL.sleeps, "changelog.", "checkpoints."), patience_s=30.0)
+"""A process on Kafka: it waits for topics and for fences, and may sleep while its transactions are open."""
+_JOB = "lab job"
 
 
 @frozen
@@ -81,8 +85,8 @@ class Place:
 
     Attributes:
         name: The backend's.
-        sections: The sections ``checkpoint`` and ``backends``; ``{root}`` in a text is the trial's folder, and
-            ``{trial}`` a name of its own.
+        sections: The sections ``checkpoint`` and ``backends``, and ``job`` where trials need jobs of different names;
+            ``{root}`` in a text is the trial's folder, and ``{trial}`` a name of its own.
         engines: The engines that its stores may have.
     """
 
@@ -107,12 +111,27 @@ class Place:
     def points(self) -> list[str]:
         """Give the points that a job here can reach."""
         prefixes = tuple(prefix for plugin in sorted(self.plugins()) for prefix in _ROOMS.get(plugin, ()))
+        prefixes += _OF_A_FOLDER if "directory" in self._keys() else ()
         return [*ENGINE_POINTS, *(name for name in ROOM_POINTS if name.startswith(prefixes) or name in _EVERYWHERE)]
 
     def plugins(self) -> set[str]:
         """Give the names of the plugins that keep records and state."""
         backends = self.sections["backends"].values()
         return {self.sections["checkpoint"]["manager"], *(each["type"] for each in backends)}
+
+    def _keys(self) -> set[str]:
+        """Give all keys of all sections."""
+        sections = (self.sections["checkpoint"], *self.sections["backends"].values())
+        return {key for section in sections for key in section}
+
+    def leaves_topics(self) -> bool:
+        """Say whether the trials' topics stay on brokers when their folders are gone."""
+        return "bootstrap_servers" in self._keys()
+
+    @property
+    def pace(self) -> Pace:
+        """How fast its processes are."""
+        return _KAFKA if self.leaves_topics() else LOCAL
 
     def config(self, story: Story, root: Path, disk: int) -> JobConfig:
         """Give the configuration of the job of *story* below *root*, on the disk number *disk*."""
@@ -125,11 +144,12 @@ class Place:
             "backup": backends,
             "restore": backends,
         }
+        job = {"name": _JOB, **_filled(self.sections.get("job", {}), words)}
         config = load(
             {
                 **_filled(self.sections, words),
                 "checkpoint": {**_filled(self.sections["checkpoint"], words), "retain": RETAIN},
-                "job": {"name": "lab job", "state_dir": str(root / f"disk {disk}")},
+                "job": {**job, "state_dir": str(root / f"disk {disk}")},
                 "stores": dict.fromkeys(STORES, store),
                 "commit": {"interval": "1h"},
             },

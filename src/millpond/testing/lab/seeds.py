@@ -115,7 +115,7 @@ def _trials(place: Place, seeds: Sequence[int], root: Path, keep: Path | None, s
     for seed in seeds:
         folder = root / f"trial-{seed}-{os.getpid()}"
         folder.mkdir()
-        verdict = Trial(place, story_of(seed, place.points(), place.engines), folder).run()
+        verdict = Trial(place, story_of(seed, place.points(), place.engines, place.pace), folder).run()
         if keep is not None and not verdict.good:
             shutil.copytree(folder, keep / f"seed-{seed}", dirs_exist_ok=True, ignore_dangling_symlinks=True)
         shutil.rmtree(folder, ignore_errors=True)

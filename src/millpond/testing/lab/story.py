@@ -10,7 +10,6 @@ from attrs import frozen
 MOMENT = "any moment"
 """How the table names a death that was not at a point."""
 
-_LONGEST_US = 250_000
 _QUARANTINE = "local.quarantined"
 _GARBAGE = "gc.before-removal"
 _FROM_BACKENDS = ("restore.store-filled",)
@@ -23,6 +22,26 @@ _ONCE = (
     _QUARANTINE,
 )
 _IN_A_BATCH = ("blob.before-removal", _GARBAGE)
+
+
+@frozen(kw_only=True)
+class Pace:
+    """
+    How fast the processes of a trial are, and where they may sleep.
+
+    Attributes:
+        longest_us: A death at any moment comes at most so many microseconds after its process's birth.
+        sleeps: Beginnings of the names of points at which a process may sleep instead of dying.
+        patience_s: How long a successor may be held up by a process that sleeps.
+    """
+
+    longest_us: int = 250_000
+    sleeps: tuple[str, ...] = ("commit.", "restore.", "blob.", "rocksdb-local.")
+    patience_s: float = 5.0
+
+
+LOCAL = Pace()
+"""Of a job that waits for no server, or for one that answers at once."""
 
 
 @frozen
@@ -89,11 +108,11 @@ class Story:
 
 
 def checks(seed: int) -> bool:
-    """Say whether the processes of *seed* try what their object store promises; those of the others believe it."""
+    """Say whether the processes of *seed* try what their servers promise; those of the others believe it."""
     return seed % 4 == 0
 
 
-def story_of(seed: int, points: Sequence[str], engines: Sequence[str]) -> Story:
+def story_of(seed: int, points: Sequence[str], engines: Sequence[str], pace: Pace = LOCAL) -> Story:
     """
     Give the story of *seed*.
 
@@ -103,9 +122,10 @@ def story_of(seed: int, points: Sequence[str], engines: Sequence[str]) -> Story:
     chance = random.Random(seed)  # noqa: S311 - a trial is repeated by its seed
     place = seed % (len(points) + max(1, len(points) // 3))
     point = points[place] if place < len(points) else ""
-    main = _at_point(chance, point, first=seed < len(points)) if point else [_dying(chance, _any_moment(chance))]
+    first = seed < len(points)
+    main = _at_point(chance, point, pace, first=first) if point else [_dying(chance, _any_moment(chance, pace))]
     past = [_life(chance)] if _needs_past(point) or chance.random() < 0.6 else []
-    more = [_dying(chance, _any_moment(chance))] if chance.random() < 0.25 else []
+    more = [_dying(chance, _any_moment(chance, pace))] if chance.random() < 0.25 else []
     last = Life(records=chance.randrange(8, 20), seed=chance.getrandbits(32), wiped=chance.random() < 0.5, last=True)
     return Story(seed, chance.choice(list(engines)), (*past, *main, *more, last))
 
@@ -114,19 +134,19 @@ def _needs_past(point: str) -> bool:
     return point.startswith("restore") or point == _QUARANTINE
 
 
-def _at_point(chance: random.Random, point: str, *, first: bool) -> list[Life]:
+def _at_point(chance: random.Random, point: str, pace: Pace, *, first: bool) -> list[Life]:
     if point == _GARBAGE:
         left = _dying(chance, Death("commit.before-write", 0 if first else chance.randrange(2)))
         return [left, Life(death=Death(point), collects=True)]
     passes = 0 if first or point in _ONCE or point in _IN_A_BATCH else chance.randrange(3)
-    asleep = point.startswith(("commit.", "restore.", "blob.", "rocksdb-local.")) and chance.random() < 0.2
+    asleep = point.startswith(pace.sleeps) and chance.random() < 0.2
     death = Death(point, min(passes, 1) if point.startswith("restore") else passes, asleep=asleep)
     wiped = point in _FROM_BACKENDS or (point.startswith("restore") and chance.random() < 0.5)
     return [_life(chance, death=death, wiped=wiped, damaged=point == _QUARANTINE)]
 
 
-def _any_moment(chance: random.Random) -> Death:
-    return Death(after_us=chance.randrange(_LONGEST_US))
+def _any_moment(chance: random.Random, pace: Pace) -> Death:
+    return Death(after_us=chance.randrange(pace.longest_us))
 
 
 def _dying(chance: random.Random, death: Death) -> Life:

@@ -17,17 +17,10 @@ from millpond.testing.lab.forks import Child, fork
 from millpond.testing.lab.life import live
 from millpond.testing.lab.places import Place
 from millpond.testing.lab.story import Death, Life, Story
+from millpond.testing.lab.topics import remove_topics
 
 DEADLINE_S = 90.0
 """How long one life may take."""
-
-_PATIENCE_S = 5.0
-"""
-How long a successor may be held up by a process that sleeps.
-
-Only what the machine's kernel guards can do that, such as a lock on a file that another thread of the sleeper held: it
-is woken then, as an operator would, and both are judged as ever.
-"""
 
 _AGE_S = 2 * 86_400
 
@@ -109,8 +102,19 @@ class Trial:
         finally:
             if sleeper is not None:
                 sleeper.kill()
+            self._forget()
         self.verdict.seconds = time.monotonic() - begun
         return self.verdict
+
+    def _forget(self) -> None:
+        """Let a child remove what a server would keep for ever and be slow for."""
+        if not self.place.leaves_topics():
+            return
+        config = self.place.config(self.story, self.root, self._disk)
+        child = fork(lambda say: say("removed", remove_topics(config)))
+        child.follow(DEADLINE_S)
+        if not child.words("removed"):
+            self.verdict.errors.append(f"topics could not be removed: {child.said[-2:]}")
 
     def _live(self, life: Life, sleeper: Child | None) -> Child | None:
         """Let one process live while *sleeper* sleeps; give it if it sleeps."""
@@ -119,7 +123,9 @@ class Trial:
         again = self.place.config(self.story, self.root, self._disk + 1)
         child = fork(lambda say: live(config, self.story.seed, life, again, say))
         after_us = life.death.after_us if life.death and not life.death.point else None
-        if sleeper is not None and after_us is None and not child.ends_within(_PATIENCE_S):
+        if sleeper is not None and after_us is None and not child.ends_within(self.place.pace.patience_s):
+            # Only what the machine's kernel guards can hold a successor up, such as a lock on a file that another
+            # thread of the sleeper held: it is woken, as an operator would, and both are judged as ever.
             sleeper.wake()
             self.verdict.woken += 1
         child.follow(DEADLINE_S, after_us)

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from millpond.blob import BlobCheckpoints, probe
 from millpond.blob.admin import BlobAdmin
@@ -22,8 +23,13 @@ _LAZILY_LOADED = (
     "millpond_rocksdb.database",
     "millpond_fsspec.opening",
     "millpond_fsspec.files",
+    "millpond_changelog.kafka.log",
+    "millpond_zookeeper.checkpoints",
     "blake3",
 )
+
+_ON_SERVERS = ("kafka", "zookeeper")
+"""Managers that try whether their servers fence."""
 
 
 def warm(place: Place) -> None:
@@ -44,10 +50,13 @@ def warm(place: Place) -> None:
     refuse_threads()
 
 
-def believe_object_stores() -> None:
-    """Let this process open tasks without a check of what an object store promises, which is half of its requests."""
-    for role in (BlobAdmin, BlobCheckpoints):
-        role.validate_resources = lambda self: None  # type: ignore[method-assign]
+def believe_servers(config: JobConfig) -> None:
+    """Let this process open tasks without a check of what its servers promise, which is half of all requests."""
+    roles: list[Any] = [BlobAdmin, BlobCheckpoints]
+    if config.checkpoint.manager in _ON_SERVERS:
+        roles.append(config.checkpoint.factory)
+    for role in roles:
+        role.validate_resources = lambda self: None
 
 
 def _settings_of(plugin: str, config: JobConfig) -> Iterator[object]:
