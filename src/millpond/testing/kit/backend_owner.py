@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from attrs import define, field, frozen
 
 from millpond.checkpoint import Checkpoint, CheckpointId, Claim, Markers
-from millpond.spi import StateBackendFactory, StoreSpec, TaskBackupManager
+from millpond.spi import Capabilities, StateBackendFactory, StoreSpec, TaskBackupManager, TaskContext
 from millpond.testing.kit.bench import on_worker
 from millpond.testing.kit.contract import expect, expect_equal
 from millpond.testing.kit.snapshots import Content, KitSnapshot, StoreState
-
-if TYPE_CHECKING:
-    from millpond.testing.kit.backend_bench import BackendBench
 
 State = Mapping[str, Content]
 """Store to all of its entries."""
@@ -62,6 +59,42 @@ class Upload:
     read: int
 
 
+class World(Protocol):
+    """
+    What an owner needs of the case's world.
+
+    Attributes:
+        folder: The case's own.
+        violations: What the plugin did that it must not do, noted while it did it.
+        published: The checkpoints of each place, newest first.
+        states: What each published checkpoint holds.
+    """
+
+    folder: Path
+    violations: list[str]
+    published: dict[Place, list[Checkpoint]]
+    states: dict[tuple[Place, CheckpointId], State]
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the backend declares."""
+        ...
+
+    def next_id(self) -> CheckpointId:
+        """Give an id that is greater than all before."""
+        ...
+
+    def context(self, place: Place, claim: Claim | None) -> TaskContext:
+        """Give what a backend may know of its task."""
+        ...
+
+    def restore(
+        self, markers: Markers, checkpoint: Checkpoint, place: Place, claim: Claim | None = None
+    ) -> dict[str, dict[bytes, bytes]]:
+        """Restore all of *markers* at once, with a new factory, and give what the stores then hold."""
+        ...
+
+
 @define(eq=False)
 class Owner:
     """
@@ -73,7 +106,7 @@ class Owner:
         manager: The backend's.
     """
 
-    bench: BackendBench
+    bench: World
     factory: StateBackendFactory
     place: Place
     claim: Claim
