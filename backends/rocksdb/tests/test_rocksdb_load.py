@@ -6,6 +6,8 @@ import random
 from itertools import pairwise
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from millpond_rocksdb import bulk
 
@@ -57,22 +59,53 @@ def test_a_stream_that_fails_leaves_no_half_file(open_engine, tmp_path):
     assert not list((tmp_path / "live").glob(".load-*"))
 
 
+def cut(records):
+    """Cut records into runs, each used up before the next is asked for."""
+    return [[record for piece in run for record in piece] for run in bulk.Runs(iter(records))]
+
+
 def test_runs_are_bounded_and_in_order(monkeypatch):
-    """No run outgrows its bounds by more than a batch, and together they are the stream."""
+    """No run of an ascending stream outgrows its bounds by more than a piece, and together they are the stream."""
     monkeypatch.setattr(bulk, "_RUN_BYTES", 50_000)
+    monkeypatch.setattr(bulk, "_PASSED_BYTES", 100_000)
     records = [(b"%06d" % i, b"x" * 10) for i in range(20_000)]
-    runs = list(bulk.runs(records))
+    runs = cut(records)
     assert [record for run in runs for record in run] == records
-    assert max(map(len, runs)) <= 50_000 // 16 + 1000
+    assert len(runs[0]) <= 50_000 // 16 + 1000
+    assert max(map(len, runs)) <= 100_000 // 16 + 1000
 
 
-def test_a_run_comes_out_strictly_ascending(monkeypatch):
-    """Sorted piece by piece or passed as it is, a run has each key once, with its last value."""
-    monkeypatch.setattr(bulk, "_SORT", 64)
-    dice = random.Random(11)
-    run = [(b"%05d" % dice.randrange(3000), b"%d" % n) for n in range(5000)]
-    out = list(bulk.ascending(run))
-    assert all(earlier[0] < later[0] for earlier, later in pairwise(out))
-    assert dict(out) == dict(run)
-    ordered = [(b"1", b""), (b"2", None)]
-    assert bulk.ascending(ordered) is ordered
+def test_a_stream_in_order_is_not_held_in_memory():
+    """Behind a run that was in order the records pass as they come; only the piece that comes next is held."""
+    came = 0
+
+    def counted():
+        nonlocal came
+        for came in range(1, 200_001):
+            yield b"%06d" % came, b"x"
+
+    written, ahead = 0, []
+    for number, run in enumerate(bulk.Runs(counted())):
+        for piece in run:
+            written += len(piece)
+            ahead += [came - written] if number > 0 else []
+    assert written == 200_000
+    assert max(ahead) <= 1000
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 12), st.booleans()), max_size=20))
+def test_each_run_ascends_and_the_last_record_decides(stretches):
+    """However stretches that ascend, repeat and fall follow one another: runs ascend strictly, and the later wins."""
+    records = [
+        (b"%03d" % (first + step), b"%d" % number if kept else None)
+        for number, (first, count, kept) in enumerate(stretches)
+        for step in range(count)
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"BATCH": 3, "_RUN_RECORDS": 7, "_PASSED_RECORDS": 11, "_SORT": 4}.items():
+            patch.setattr(bulk, name, value)
+        runs = cut(records)
+    assert all(run for run in runs)
+    assert all(earlier[0] < later[0] for run in runs for earlier, later in pairwise(run))
+    assert dict(record for run in runs for record in run) == dict(records)
