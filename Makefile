@@ -53,10 +53,13 @@ crash: setup ## kill jobs at every step: SEEDS=0-3000 BACKEND=rocksdb-local JOBS
 	$(IN_VENV) -m millpond.testing.lab.flips --backend $(BACKEND) $(if $(TEMPLATE),--config-template $(TEMPLATE))
 	$(IN_VENV) -m millpond.testing.lab.powercut --backend $(BACKEND) $(if $(TEMPLATE),--config-template $(TEMPLATE))
 
-crash-ci: setup ## 300 kills for each backend, also on S3: some minutes
+crash-ci: setup ## 300 kills for each backend, also on S3, Kafka and ZooKeeper: some minutes
 	for each in $(CRASHED); do $(IN_VENV) -m millpond.testing.lab --backend $$each --seeds 0-300 --jobs $(JOBS) || exit 1; done
 	$(IN_VENV) tests/services/go_tools.py
-	$(IN_VENV) tests/programs/crash_s3.py --seeds 0-300 --jobs $(JOBS)
+	$(IN_VENV) tests/services/kafka.py
+	$(IN_VENV) tests/services/zookeeper.py
+	for each in s3 kafka zookeeper; do \
+		$(IN_VENV) tests/programs/crash_$$each.py --seeds 0-300 --jobs $(JOBS) || exit 1; done
 
 docs: setup ## build the pages into site/
 	$(IN_VENV) -m sphinx -W --keep-going -q -b html docs site

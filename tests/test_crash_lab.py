@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from services.go_tools import VERSITYGW
+from crash_runs import lab, run, slow
 
 from millpond.errors import ConfigError, FormatError
 from millpond.points import ENGINE_POINTS
@@ -33,23 +33,7 @@ WITH_UNREAD_BYTES: dict[str, set[str]] = {
     # The slot before the last; and the frame that says again what the last one decided, about the newest append.
     "changelog": {"log/owners", "log/topics"},
 }
-slow = pytest.mark.timeout(600)  # seconds on a quiet machine; a busy one makes minutes of them
 needs_strace = pytest.mark.skipif(command(Path("log")) is None, reason="no strace here (apt-get install strace)")
-
-
-def run(*arguments: str, module: str = "", patch: str = "", code: int = 0) -> subprocess.CompletedProcess[str]:
-    """Run a module of the lab in a process of its own, which has no thread yet, after *patch*."""
-    script = f"{patch}\nimport runpy; runpy.run_module('millpond.testing.lab{module}', run_name='__main__')"
-    ended = subprocess.run(
-        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, timeout=560, check=False
-    )
-    assert ended.returncode == code and ended.stdout, ended.stderr[-2000:] + ended.stdout[-2000:]
-    return ended
-
-
-def lab(*arguments: str, module: str = "", patch: str = "", code: int = 0) -> dict:
-    """Run a module of the lab after *patch*; give its JSON."""
-    return json.loads(run(*arguments, module=module, patch=patch, code=code).stdout)
 
 
 # At CI size
@@ -67,22 +51,6 @@ def test_killed_at_every_point_nothing_is_lost_or_left(backend: str) -> None:
     assert [] == found["failed"]
     assert [] == found["missed"]
     assert found["deaths"]["any moment"] > 0
-
-
-@slow
-def test_a_few_trials_on_a_bucket_lose_and_leave_nothing() -> None:
-    """On S3 jobs die and go on exactly too; the nightly size is ``tests/programs/crash_s3.py``."""
-    pytest.importorskip("millpond_s3")
-    if VERSITYGW.find() is None:
-        (pytest.fail if os.environ.get("MILLPOND_INSIST") else pytest.skip)(VERSITYGW.missing())
-    program = ROOT / "tests" / "programs" / "crash_s3.py"
-    command = [sys.executable, str(program), "--seeds", "24-28", "--json"]  # the points of object stores
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=560, check=False)
-    assert ended.stdout, ended.stderr[-2000:]
-    found = json.loads(ended.stdout)
-
-    assert (4, []) == (found["runs"], found["failed"])
-    assert all(found["deaths"][point] for point in ("blob.objects-sent", "blob.pack-sent", "blob.before-removal"))
 
 
 @slow

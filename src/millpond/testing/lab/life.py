@@ -22,8 +22,8 @@ from millpond.task import Task
 from millpond.testing.lab.forks import Say
 from millpond.testing.lab.leftovers import collect_garbage, leftovers
 from millpond.testing.lab.nodes import needless_nodes
-from millpond.testing.lab.story import Death, Life, checks
-from millpond.testing.lab.topics import open_transactions, plain_reading
+from millpond.testing.lab.story import Death, Life, checks, undoes_first
+from millpond.testing.lab.topics import has_changelog, open_transactions, plain_reading
 from millpond.testing.lab.warming import believe_servers
 from millpond.testing.lab.world import SOURCE, STORES, TASK, compare, expected, operations
 
@@ -126,6 +126,9 @@ def _last_life(config: JobConfig, seed: int, life: Life, again: JobConfig, say: 
     """Go on to the end, collect, look for what is left, and open once more on an empty disk."""
 
     def go_on(task: Task, offset: int) -> None:
+        if has_changelog(config) and undoes_first(seed):
+            _durable(task.commit_now(_WAIT_S), say)
+            _read_plainly(config, seed, say)
         for _ in range(2):  # two commits at least, so that nothing older is retained
             _process(task, seed, life, offset, say)
             offset = offset_of(task)
@@ -136,7 +139,8 @@ def _last_life(config: JobConfig, seed: int, life: Life, again: JobConfig, say: 
     before = _held()
     say("collected", collect_garbage(config))
     say("orphans", [*leftovers(config), *open_transactions(config), *needless_nodes(config)])
-    _read_plainly(config, seed, say)
+    if has_changelog(config):
+        _read_plainly(config, seed, say)
     _open(again, seed, say, lambda task, offset: None)
     _await_threads()
     say("leaked", sorted({*(_held() - before).elements(), *(each for each in before if each.startswith("thread"))}))
@@ -145,11 +149,9 @@ def _last_life(config: JobConfig, seed: int, life: Life, again: JobConfig, say: 
 
 def _read_plainly(config: JobConfig, seed: int, say: Say) -> None:
     """See that whoever reads a changelog without its markers finds the newest checkpoint's state, as Samza would."""
-    if (found := plain_reading(config)) is None:
-        return
     with JobReader(config) as reader:
         offset = int(reader.checkpoint(TASK).offsets.get(SOURCE, "-1")) + 1
-    if difference := compare(found, expected(seed, offset)):
+    if difference := compare(plain_reading(config), expected(seed, offset)):
         say("wrong", [offset, difference.missing, difference.resurrected, difference.changed])
 
 

@@ -112,6 +112,11 @@ def checks(seed: int) -> bool:
     return seed % 4 == 0
 
 
+def undoes_first(seed: int) -> bool:
+    """Say whether the last process of *seed* commits before it does anything: what a dead one left is then undone."""
+    return seed % 2 == 0
+
+
 def story_of(seed: int, points: Sequence[str], engines: Sequence[str], pace: Pace = LOCAL) -> Story:
     """
     Give the story of *seed*.

@@ -8,8 +8,10 @@ the state of the last checkpoint, and no open transaction may hide what comes af
 from __future__ import annotations
 
 import importlib
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
+from threading import Event
 
 from attrs import frozen
 
@@ -18,6 +20,9 @@ from millpond.formats.changelog_marker import FACTORY
 from millpond.log import Log
 from millpond.reading import JobReader
 from millpond.testing.lab.world import STORES, TASK, Stores
+
+_PATIENCE_S = 5.0
+_PAUSE_S = 0.05
 
 
 @frozen
@@ -29,12 +34,16 @@ class Partition:
     number: int
 
 
-def plain_reading(config: JobConfig) -> Stores | None:
-    """Give the newest value of each key of each store's topic; None: the job has no changelog."""
-    for backend in _changelogs(config):
-        with _partitions(config, backend) as partitions:
-            return {store: _read(partition) for store, partition in partitions.items()}
-    return None
+def has_changelog(config: JobConfig) -> bool:
+    """Whether the job has one."""
+    return any(_changelogs(config))
+
+
+def plain_reading(config: JobConfig) -> Stores:
+    """Give the newest value of each key of each store's topic, in the job's one changelog."""
+    (backend,) = _changelogs(config)
+    with _partitions(config, backend) as partitions:
+        return {store: _read(partition) for store, partition in partitions.items()}
 
 
 def open_transactions(config: JobConfig) -> list[str]:
@@ -42,11 +51,21 @@ def open_transactions(config: JobConfig) -> list[str]:
     found = []
     for backend in _changelogs(config):
         with _partitions(config, backend) as partitions:
-            for each in partitions.values():
-                extent = each.log.extent(each.topic, each.number)
-                if extent.tail is not None and extent.tail > extent.end:
-                    found.append(f"open transaction in {each.topic}, partition {each.number}")
+            hidden = [each for each in partitions.values() if _hides_something(each)]
+            found += [f"open transaction in {each.topic}, partition {each.number}" for each in hidden]
     return found
+
+
+def _hides_something(partition: Partition) -> bool:
+    """Look again for a while: brokers tell a partition of a commit only after they have decided it."""
+    until = time.monotonic() + _PATIENCE_S
+    while True:
+        extent = partition.log.extent(partition.topic, partition.number)
+        if extent.tail is None or extent.tail <= extent.end:
+            return False
+        if time.monotonic() > until:
+            return True
+        Event().wait(_PAUSE_S)
 
 
 def remove_topics(config: JobConfig) -> int:
