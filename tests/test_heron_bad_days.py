@@ -116,7 +116,7 @@ def test_a_hostile_packet_ends_its_connection_and_nothing_else(tmp_path: Path, p
 
         assert neighbour.save({COUNT0: b"x"}, "1-1") == {COUNT0}
         assert lives(served)
-        assert served.ask(lambda: served.server.budget.held) == 0
+        assert served.ask(lambda: served.server.service.budget.held) == 0
 
 
 @pytest.mark.parametrize("size", [100, LARGE])
@@ -133,8 +133,8 @@ def test_a_packet_that_breaks_off_leaves_nothing(tmp_path: Path, size: int, part
 
         with pytest.raises(StateNotFoundError):
             served.states.fetch(key(COUNT0, "1-1"))
-        assert served.ask(lambda: served.server.budget.held) == 0
-        served.server._workers.lane().submit(lambda: None).result(TIMEOUT_S)
+        assert served.ask(lambda: served.server.service.budget.held) == 0
+        served.server.service.submit(lambda: None).result(TIMEOUT_S)
     assert not [path for path in (tmp_path / "states").rglob("*") if path.is_file()]
 
 
@@ -271,7 +271,7 @@ def test_a_client_that_never_reads_is_dropped_and_holds_little(tmp_path: Path):
         assert "not read its answers" in ended.reason
         assert len(served.ear.of(events.StateFetched)) <= 200
         assert lives(served)
-        assert served.ask(lambda: served.server.budget.held) == 0
+        assert served.ask(lambda: served.server.service.budget.held) == 0
 
 
 def test_a_registered_client_may_be_silent(tmp_path: Path):
@@ -356,7 +356,7 @@ def test_a_full_disk_fails_the_save_and_nothing_else(tmp_path: Path, size: int, 
 
         assert stmgr.save({COUNT0: b"y" * size}, "1-1") == {COUNT0}
         assert served.stored(COUNT0, "1-1") == b"y" * size
-        assert served.ask(lambda: served.server.budget.held) == 0
+        assert served.ask(lambda: served.server.service.budget.held) == 0
         assert len([path for path in (tmp_path / "states" / NAME).rglob("*") if path.is_file()]) == 1
 
 
@@ -375,7 +375,7 @@ def test_a_store_that_hangs_is_answered_for(tmp_path: Path, size: int):
         assert stmgr.save({COUNT0: b"new" * size}, "1-1") == {COUNT0}
 
         assert served.stored(COUNT0, "1-1") == b"new" * size
-        assert served.ask(lambda: served.server.budget.held) == 0
+        assert served.ask(lambda: served.server.service.budget.held) == 0
 
 
 def test_a_store_that_times_out_in_mid_save_fails_that_save(tmp_path: Path):
@@ -601,14 +601,14 @@ def test_what_all_connections_hold_is_bounded(tmp_path: Path):
             raw.send(packet[: len(packet) - 1] if number % 2 else packet.replace(b"1-1", b"1-%d" % (number % 10)))
         served.ear.wait(events.Connected, 60)
         assert blobs.entered.acquire(timeout=TIMEOUT_S)
-        highest = max(served.ask(lambda: served.server.budget.held) for _ in range(50))
+        highest = max(served.ask(lambda: served.server.service.budget.held) for _ in range(50))
         assert 150_000 <= highest <= 1 << 20
         blobs.go_on.set()
         for number, raw in enumerate(raws):
             if number % 2:
                 raw.send(packet[-1:])
         assert all(raw.answer()[2].status.status == OK for raw in raws)
-        assert served.ask(lambda: served.server.budget.held) == 0
+        assert served.ask(lambda: served.server.service.budget.held) == 0
 
 
 def test_a_server_without_its_scratch_says_so(tmp_path: Path):
@@ -630,7 +630,7 @@ def test_a_window_of_any_size_lets_large_states_pass(tmp_path: Path, window: int
     packet, most = save_packet(COUNT0, "1-1", os.urandom(LARGE)), []
     given = {"window": window, "read_size": 8192}
     with serving(tmp_path, FolderStore(tmp_path / "states"), **given) as served, served.raw() as raw:
-        spooling = served.server.new_spooling
+        spooling = served.server.service.new_spooling
 
         def watched(written: Callable[[Spooling, int], None]) -> Spooling:
             made = spooling(written)
@@ -638,7 +638,7 @@ def test_a_window_of_any_size_lets_large_states_pass(tmp_path: Path, window: int
             made.add = lambda pieces: (real(pieces), most.append(made.unwritten))[0]
             return made
 
-        served.server.new_spooling = watched
+        served.server.service.new_spooling = watched
         raw.send(packet[:90])  # its head, and not yet its state
         served.ear.wait(events.Connected)
         raw.send(packet[90:])

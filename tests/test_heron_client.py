@@ -386,16 +386,19 @@ def test_who_comes_under_any_name_leaves_nothing_behind(tmp_path: Path):
             topology = Topology(f"t-{number}", "1", (COUNT0,))
             with served.stmgr(topology=topology) as stmgr:
                 assert stmgr.save({COUNT0: b"x"}, "1-1") == {COUNT0}
-                assert served.ask(lambda name=topology.name: served.server.registry.plan_of(name)) is not None
+                assert served.ask(lambda name=topology.name: served.server.service.registry.plan_of(name)) is not None
         served.ear.wait(events.Disconnected, 5)
-        assert served.ask(lambda: (served.server.registry._plans, served.server.registry._ids)) == ({}, {})
+        assert served.ask(lambda: (served.server.service.registry._plans, served.server.service.registry._ids)) == (
+            {},
+            {},
+        )
 
 
 def test_a_request_that_waits_for_memory_has_its_time_too(tmp_path: Path):
     """A get for which no memory comes free is NOTOK when the store's time is over, and is not done afterwards."""
     with serving(tmp_path, FolderStore(tmp_path / "states"), memory=1 << 20, store_timeout=0.4) as served:
         served.states.save(peers_key(), b"x")
-        budget = served.server.budget
+        budget = served.server.service.budget
         assert served.ask(lambda: budget.take(1 << 20, lambda: True))
         with served.stmgr() as stmgr:
             answer = stmgr.answer(stmgr.begin_get(COUNT0, "1-1")).message

@@ -164,7 +164,10 @@ def test_hostile_conversations_harm_nobody(tmp_path: Path, shared: bool):
         with served.coordinator() as coordinator:
             assert coordinator.clean(None, everything=True).status.status == OK
         assert not [each for each in served.ear.of(events.RequestFailed) if not isinstance(each.error, MillpondError)]
-        assert served.ask(lambda: (served.server.budget.held, len(served.server.connections))) in ((0, 0), (0, 1))
+        assert served.ask(lambda: (served.server.service.budget.held, len(served.server.connections))) in (
+            (0, 0),
+            (0, 1),
+        )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["states"]
     alls = sum(any(id.startswith("9-") for id in each.checkpoints) for each in served.ear.of(events.CheckpointsCleaned))
     took, who = time.monotonic() - begun, "two topologies" if shared else "one topology"

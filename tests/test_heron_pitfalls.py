@@ -97,7 +97,9 @@ def test_2_the_end_of_an_old_connection_does_not_free_the_slot_of_the_new_one(tm
         with served.stmgr() as new:
             assert new.await_registration()
             served.ear.wait(events.Disconnected)
-            held = served.ask(lambda: [served.server.registry.slot_of(each) for each in served.server.connections])
+            held = served.ask(
+                lambda: [served.server.service.registry.slot_of(each.link) for each in served.server.connections]
+            )
             assert held == ["stmgr-1"]
 
 

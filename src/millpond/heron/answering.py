@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from attrs import define
 
 from millpond.errors import MillpondError
 from millpond.heron.answers import Answer, Streamed
-
-if TYPE_CHECKING:
-    from millpond.heron.connection import Connection
-    from millpond.heron.handler import Work
-    from millpond.heron.inflow import Spooling
+from millpond.heron.handler import Work
+from millpond.heron.inflow import Spooling
+from millpond.heron.link import Link
+from millpond.heron.service import Service
 
 _PIPELINE, _ORDER = "pipeline", "order"
 _PIECE = 1 << 20
@@ -43,26 +42,18 @@ class Slot:
 class AnswerQueue:
     """The requests of one connection that are not answered yet. All methods run on the loop."""
 
-    def __init__(self, connection: Connection) -> None:
-        """Belong to *connection*."""
-        self.slots: deque[Slot] = deque()
-        self._connection, self._server = connection, connection.server
+    def __init__(self, link: Link, service: Service) -> None:
+        """Answer over *link*."""
+        self._slots: deque[Slot] = deque()
+        self._link, self._service = link, service
         self._sending: asyncio.Task[None] | None = None
-        self._out: list[bytes] = []
-        self._out_size = 0
-        self._owed = 0
         self._full = False
         self._in_order: Slot | None = None
 
     @property
     def is_busy(self) -> bool:
         """Tell whether something is not answered, or not sent."""
-        return bool(self.slots) or self._sending is not None
-
-    @property
-    def has_output(self) -> bool:
-        """Tell whether something waits to be handed to the transport."""
-        return bool(self._out)
+        return bool(self._slots) or self._sending is not None
 
     # Requests come
 
@@ -71,36 +62,35 @@ class AnswerQueue:
         if self.is_busy:
             self.open_slot(0).answer = packet
         else:
-            self._put_out(packet)
+            self._link.put_out(packet)
 
     def work(self, work: Work, held: int, size: int) -> None:
         """Do *work* for a request of *size* bytes that was read with *held* bytes of the budget."""
-        if not self.slots and self._sending is None and self._server.can_do_at_once(work):
-            if held:
-                self._server.budget.give_back(held)
+        busy = self.is_busy
+        if not busy and self._service.can_do_at_once(work):
+            self._service.budget.give_back(held)
             self._do_at_once(work)
             return
-        busy = self.is_busy
         slot = self.open_slot(held)
         slot.work = work
         if work.in_order:
-            self._connection.stop(_ORDER)
+            self._link.stop(_ORDER)
             self._in_order = slot
         if not (work.in_order and busy):
             self._begin(slot, work, 0 if work.in_order else size + work.cost)
 
     def open_slot(self, held: int) -> Slot:
         """Give the next place in the order of answers."""
-        slot = Slot(self._server.loop.time(), held=held)
-        self.slots.append(slot)
-        if len(self.slots) >= self._server.settings.pipeline:
+        slot = Slot(self._service.loop.time(), held=held)
+        self._slots.append(slot)
+        if len(self._slots) >= self._service.settings.pipeline:
             self._full = True
-            self._connection.stop(_PIPELINE)
+            self._link.stop(_PIPELINE)
         return slot
 
     def withdraw(self, slot: Slot) -> None:
         """Take back the last place: its request did not come to its end."""
-        self.slots.remove(slot)
+        self._slots.remove(slot)
         self._let_go(slot)
 
     def work_on(self, slot: Slot, work: Work, spooling: Spooling | None) -> None:
@@ -109,14 +99,11 @@ class AnswerQueue:
         self._begin(slot, work, 0, spooling)
 
     def _do_at_once(self, work: Work) -> None:
-        try:
-            answer = work.run()
-        except Exception as error:  # noqa: BLE001 - as on another thread: whatever it is, the request is answered
-            answer = self._server.handler.failed(self._connection, work, error, self._connection.peer)
+        answer = self._service.do_at_once(self._link, work)
         if isinstance(answer, bytes):
-            self._put_out(answer)
-            if self._out_size > self._server.settings.read_size:
-                self.write_out()
+            self._link.put_out(answer)
+            if self._link.unsent > self._service.settings.read_size:
+                self._link.write_out()
         else:
             self.open_slot(0).answer = answer
             self.flush()
@@ -124,39 +111,39 @@ class AnswerQueue:
     def _begin(self, slot: Slot, work: Work, cost: int, spooling: Spooling | None = None) -> None:
         def begin(held: int) -> None:
             if slot.answer is not None:  # it waited for memory until its time was over
-                self._server.budget.give_back(held)
+                self._service.budget.give_back(held)
                 return
-            slot.since = self._server.loop.time()
+            slot.since = self._service.loop.time()
             slot.held += held
             slot.running = True
-            self._server.do(self._connection, work, lambda answer: self._finish(slot, answer), spooling)
+            self._service.do(self._link, work, lambda answer: self._finish(slot, answer), spooling)
 
         if cost <= slot.held:
             begin(0)
             return
         # What the packet was read with is let go of first: nobody waits with a reservation in hand.
-        self._server.budget.give_back(slot.held)
-        slot.held = 0
-        self._connection.with_memory(cost, begin)
+        self._let_go(slot)
+        self._link.with_memory(cost, begin)
 
     # Works end
 
     def finish_soon(self, slot: Slot, answer: Answer) -> None:
         """Put in the answer of *slot*, from the loop."""
-        self._server.loop.call_soon(self._finish, slot, answer)
+        self._service.loop.call_soon(self._finish, slot, answer)
 
-    def give_up(self, slot: Slot, reason: str) -> None:
-        """Answer with NOTOK what takes too long; what it still holds is let go of when it ends."""
-        if slot.answer is None and slot.work is not None:
-            self._put_in(slot, slot.work.refuse(reason))
+    def give_up_before(self, since: float, reason: str) -> None:
+        """Answer with NOTOK what was begun before *since*; what it still holds is let go of when it ends."""
+        for slot in list(self._slots):
+            if slot.answer is None and slot.work is not None and slot.since < since:
+                self._put_in(slot, slot.work.refuse(reason))
 
     def _finish(self, slot: Slot, answer: Answer) -> None:
         """Put in the answer of *slot*; one that comes after its time-out, or after the connection's end, is dropped."""
         slot.running = False
-        if slot.answer is not None or self._connection.closed:
+        if slot.answer is not None or self._link.closed:
             self._let_go(slot)
             if isinstance(answer, Streamed):
-                self._server.later(answer.fetched.close)
+                self._service.later(answer.fetched.close)
             return
         self._put_in(slot, answer)
 
@@ -164,7 +151,7 @@ class AnswerQueue:
         slot.answer = answer
         if slot is self._in_order:
             self._in_order = None
-            self._server.loop.call_soon(self._connection.resume, _ORDER)
+            self._service.loop.call_soon(self._link.resume, _ORDER)
         self.flush()
 
     def _begin_in_order(self) -> None:
@@ -172,75 +159,64 @@ class AnswerQueue:
         slot = self._in_order
         if slot is None or slot.work is None or slot.running or slot.answer is not None:
             return
-        if self._sending is None and self.slots and self.slots[0] is slot:
+        if self._sending is None and self._slots and self._slots[0] is slot:
             self._begin(slot, slot.work, 0)
 
     # Answers go
 
     def flush(self) -> None:
         """Send what is answered, up to the first that is not."""
-        while self.slots and self.slots[0].answer is not None and self._sending is None:
-            if self._connection.closed or self._connection.write_paused_since is not None:
+        while self._slots and self._slots[0].answer is not None and self._sending is None:
+            if self._link.closed or self._link.write_paused_since is not None:
                 break
-            slot = self.slots.popleft()
+            slot = self._slots.popleft()
             if isinstance(slot.answer, Streamed):
-                self.write_out()
-                self._sending = self._server.loop.create_task(self._stream(slot, slot.answer))
+                self._link.write_out()
+                self._sending = self._service.loop.create_task(self._stream(slot, slot.answer))
             else:
-                self._put_out(cast(bytes, slot.answer))
                 held, slot.held = (0, slot.held) if slot.running else (slot.held, 0)
-                self._owed += held
-        self.write_out()
+                self._link.put_out(cast(bytes, slot.answer), held)
+        self._link.write_out()
         self._begin_in_order()
-        if self._full and len(self.slots) < self._server.settings.pipeline:
+        if self._full and len(self._slots) < self._service.settings.pipeline:
             self._full = False
-            self._server.loop.call_soon(self._connection.resume, _PIPELINE)
-        self._connection.close_if_done()
-
-    def write_out(self) -> None:
-        """Hand what is to be sent to the transport; what it takes is no longer held."""
-        if self._out and not self._connection.closed:
-            packets, self._out, self._out_size = self._out, [], 0
-            self._connection.transport.write(packets[0] if len(packets) == 1 else b"".join(packets))
-        if self._owed and self._connection.write_paused_since is None:
-            owed, self._owed = self._owed, 0
-            self._server.budget.give_back(owed)
-
-    def _put_out(self, packet: bytes) -> None:
-        self._out.append(packet)
-        self._out_size += len(packet)
+            self._service.loop.call_soon(self._link.resume, _PIPELINE)
+        self.close_if_done()
 
     async def _stream(self, slot: Slot, answer: Streamed) -> None:
         """Send a large state: read by the store's threads, no more than a piece beyond what the client takes."""
-        connection, chunks = self._connection, answer.fetched.chunks(_PIECE)
+        link, chunks = self._link, answer.fetched.chunks(_PIECE)
         try:
-            connection.transport.write(answer.head)
-            while not connection.closed:
-                piece = await asyncio.wrap_future(self._server.submit(lambda: next(chunks, b"")))
-                await connection.drained.wait()
-                if not piece or connection.closed:
+            link.transport.write(answer.head)
+            while not link.closed:
+                piece = await asyncio.wrap_future(self._service.submit(lambda: next(chunks, b"")))
+                await link.drained.wait()
+                if not piece or link.closed:
                     break
-                connection.transport.write(piece)
+                link.transport.write(piece)
         except MillpondError as error:
-            connection.drop(f"the state that it asked for could not be sent to its end: {error}")
+            link.drop(f"the state that it asked for could not be sent to its end: {error}")
         finally:
             self._let_go(slot)
-            self._server.later(answer.fetched.close)
+            self._service.later(answer.fetched.close)
             self._sending = None
         self.flush()
+
+    def close_if_done(self) -> None:
+        """Close the connection of a client that sends no more, once all is answered."""
+        if not self.is_busy:
+            self._link.close_if_ended()
 
     def close(self) -> None:
         """Let go of everything; works that have begun go on, and nobody is told."""
         if self._sending is not None:
             self._sending.cancel()
-        self._server.budget.give_back(self._owed)
-        self._owed = 0
-        for slot in self.slots:
+        for slot in self._slots:
             if not slot.running:
                 self._let_go(slot)
             if isinstance(slot.answer, Streamed):
-                self._server.later(slot.answer.fetched.close)
+                self._service.later(slot.answer.fetched.close)
 
     def _let_go(self, slot: Slot) -> None:
         held, slot.held = slot.held, 0
-        self._server.budget.give_back(held)
+        self._service.budget.give_back(held)

@@ -1,33 +1,31 @@
-"""
-One client's connection: its transport, the reasons for which nothing is read from it, and how it ends.
-
-Reading stops while there is a reason to stop: too many requests at work, no memory, a disk that lags behind, a client
-that does not read. What was received then waits, at most one read of a socket, and all else stays with the client.
-"""
+"""What asyncio calls for one client's connection: its bytes go to the reader, its pauses and its end to all parts."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, cast
+from typing import Protocol, cast
 
 from millpond.heron import events
 from millpond.heron.answering import AnswerQueue
+from millpond.heron.link import Link
 from millpond.heron.reading import Reader
-
-if TYPE_CHECKING:
-    from millpond.heron.server import HeronServer
+from millpond.heron.service import Service
 
 _KEEPALIVE = (("TCP_KEEPIDLE", 300), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 5))
 """As Heron's C++ peers set it."""
 
-_LINGER_S = 5.0
-"""For what was answered before a connection is dropped."""
 
-_MEMORY, _WRITING, _ENDING = "memory", "writing", "ending"
+class Door(Protocol):
+    """Who knows which connections there are."""
+
+    def admit(self, connection: Connection, address: str) -> str:
+        """Let *connection* in, or say why not."""
+
+    def gone(self, connection: Connection) -> None:
+        """Forget *connection*, let in or not."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -35,52 +33,39 @@ class Connection(asyncio.BufferedProtocol):
     A connection. All methods run on the loop.
 
     Attributes:
-        peer: The client's address, for events.
-        last: When something was read, by the loop's clock.
-        write_paused_since: Since when the client has not read what was sent; None: it reads.
-        closed: It has ended.
-        drained: Set while the client reads.
+        link: Its transport.
+        answers: Its requests that are not answered.
+        reader: What has come of packets.
     """
 
-    def __init__(self, server: HeronServer) -> None:
-        """Belong to *server*."""
-        self.server = server
-        self.peer = ""
-        self.last = server.loop.time()
-        self.write_paused_since: float | None = None
-        self.closed = False
-        self.drained = asyncio.Event()
-        self.drained.set()
-        self.transport: asyncio.Transport = cast("asyncio.Transport", None)
-        self.answers = AnswerQueue(self)
-        self.reader = Reader(self)
-        self._reason = ""
-        self._stops: set[str] = set()
-        self._stopped_at = 0.0
+    def __init__(self, service: Service, door: Door) -> None:
+        """Be served by *service*, if *door* lets it in."""
+        self._service, self._door = service, door
+        self.link = Link(service.loop, service.budget, self._go_on)
+        self.answers = AnswerQueue(self.link, service)
+        self.reader = Reader(self.link, self.answers, service)
         self._admitted = False
-        self._ended = False
-
-    # What the transport calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take a new connection, or turn it away."""
-        self.transport = cast("asyncio.Transport", transport)
+        link, tell = self.link, self._service.tell
+        link.transport = cast("asyncio.Transport", transport)
         address = transport.get_extra_info("peername")
         host = str(address[0]) if isinstance(address, tuple) else ""
-        self.peer = f"{host}:{address[1]}" if host else "somebody"
-        if refusal := self.server.admit(self, host):
-            self.server.tell(events.ConnectionRefused(job=events.NO_TOPOLOGY, peer=self.peer, reason=refusal))
-            self.transport.abort()
+        link.peer = f"{host}:{address[1]}" if host else "somebody"
+        if refusal := self._door.admit(self, host):
+            tell(events.ConnectionRefused(job=events.NO_TOPOLOGY, peer=link.peer, reason=refusal))
+            link.transport.abort()
             return
         self._admitted = True
         self._set_options(transport.get_extra_info("socket"))
-        self.transport.set_write_buffer_limits(high=self.server.settings.read_size)
-        self.server.tell(events.Connected(job=events.NO_TOPOLOGY, peer=self.peer))
+        link.transport.set_write_buffer_limits(high=self._service.settings.read_size)
+        tell(events.Connected(job=events.NO_TOPOLOGY, peer=link.peer))
 
     def _set_options(self, sock: socket.socket | None) -> None:
         if sock is None:
             return
-        settings = self.server.settings
+        settings = self._service.settings
         with suppress(OSError):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             for name, value in _KEEPALIVE:
@@ -93,105 +78,42 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, _sizehint: int) -> memoryview:
         """Give where to read to: one buffer serves all connections, since each read is used up at once."""
-        return self.server.buffer if self.reader.wants_much else self.server.small_buffer
+        return self._service.buffer if self.reader.wants_much else self._service.small_buffer
 
     def buffer_updated(self, size: int) -> None:
         """Take what was read."""
-        self.last = self.server.loop.time()
-        self.reader.received(self.server.buffer[:size])
-        if self.answers.has_output:
-            self.server.write_soon(self)
+        link, service = self.link, self._service
+        link.last = service.loop.time()
+        self.reader.received(service.buffer[:size])
+        if link.unsent:
+            service.write_soon(link.write_out)
 
     def eof_received(self) -> bool:
         """Answer what was asked before, if anything was; then close."""
-        self._ended = True
+        self.link.ended = True
         self.reader.ended()
-        return self.answers.is_busy and self.transport.get_extra_info("sslcontext") is None
+        return self.answers.is_busy and self.link.transport.get_extra_info("sslcontext") is None
 
     def pause_writing(self) -> None:
         """Ask for nothing more while the client does not read."""
-        self.write_paused_since = self.server.loop.time()
-        self.drained.clear()
-        self.stop(_WRITING)
+        self.link.pause_writing()
 
     def resume_writing(self) -> None:
         """Go on."""
-        self.write_paused_since = None
-        self.drained.set()
-        self.answers.flush()
-        self.resume(_WRITING)
+        self.link.resume_writing(self.answers.flush)
+
+    def _go_on(self, paused_s: float) -> None:
+        self.reader.go_on(paused_s)
+        self.link.write_out()
+        self.answers.close_if_done()
 
     def connection_lost(self, error: Exception | None) -> None:
         """Let go of everything."""
-        self.closed = True
-        self.drained.set()
+        topology = self._service.registry.topology_of(self.link) or events.NO_TOPOLOGY
+        self.link.lost()
         self.reader.close()
         self.answers.close()
-        topology = self.server.gone(self) or events.NO_TOPOLOGY
-        if not self._admitted:
-            return
-        reason = self._reason or (f"TLS: {error}" if isinstance(error, ssl.SSLError) else "")
-        self.server.tell(events.Disconnected(job=topology, peer=self.peer, reason=reason))
-
-    # Stopping and going on
-
-    @property
-    def is_stopped(self) -> bool:
-        """Tell whether nothing more may be used of what was read."""
-        return bool(self._stops) or self.closed
-
-    def stop(self, why: str) -> None:
-        """Read nothing more until :meth:`resume` was called for every reason."""
-        if not self._stops and not self.closed:
-            self.transport.pause_reading()
-            self._stopped_at = self.server.loop.time()
-        self._stops.add(why)
-
-    def resume(self, why: str) -> None:
-        """Take back one reason to stop, and go on if it was the last."""
-        if why not in self._stops:
-            return
-        self._stops.discard(why)
-        if self.is_stopped:
-            return
-        self.last = self.server.loop.time()
-        self.reader.go_on(self.last - self._stopped_at)
-        self.answers.write_out()
-        self.close_if_done()
-        self._read_on()
-
-    def _read_on(self) -> None:
-        if not self.is_stopped and not self.transport.is_closing():
-            self.transport.resume_reading()
-
-    def with_memory(self, size: int, granted: Callable[[int], None]) -> None:
-        """Call *granted* with *size* once so many bytes may be held, now or later; read nothing until then."""
-
-        def later() -> bool:
-            if self.closed:
-                return False
-            granted(size)
-            self.server.loop.call_soon(self.resume, _MEMORY)
-            return True
-
-        if self.server.budget.take(size, later):
-            granted(size)
-        else:
-            self.stop(_MEMORY)
-
-    # The end
-
-    def drop(self, reason: str) -> None:
-        """End this connection, and no other; what was answered before is still sent."""
-        if self._reason or self.closed:
-            return
-        self._reason = reason
-        self._stops.add(_ENDING)
-        self.answers.write_out()
-        self.transport.close()
-        self.server.loop.call_later(_LINGER_S, self.transport.abort)
-
-    def close_if_done(self) -> None:
-        """Close the connection of a client that sends no more, once all is answered."""
-        if self._ended and not self.answers.is_busy and not self._stops:
-            self.transport.close()
+        self._door.gone(self)
+        if self._admitted:
+            reason = self.link.reason or (f"TLS: {error}" if isinstance(error, ssl.SSLError) else "")
+            self._service.tell(events.Disconnected(job=topology, peer=self.link.peer, reason=reason))

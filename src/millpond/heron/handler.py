@@ -110,7 +110,7 @@ class Handler:
         self._states, self._settings, self._registry, self._tell = states, settings, registry, tell
         self._spills: dict[str, Spill] = {}
         self._unrestored: set[str] = set()
-        self._verbs: dict[str, Callable[[Client, str, bytes, bytes, str], Outcome]] = {
+        self._verbs: dict[str, Callable[[Client, str, bytes, bytes], Outcome]] = {
             "RegisterTManagerRequest": self._register_coordinator,
             "RegisterTMasterRequest": self._register_coordinator,
             "RegisterStMgrRequest": self._register_stream_manager,
@@ -119,32 +119,32 @@ class Handler:
             "CleanStatefulCheckpointRequest": self._clean,
         }
 
-    def handle(self, client: Client, name: str, reqid: bytes, body: bytes, peer: str = "") -> Outcome:
+    def handle(self, client: Client, name: str, reqid: bytes, body: bytes) -> Outcome:
         """
         Say what becomes of a request.
 
         Raises:
             NotThatMessageError: *body* is no *name*.
         """
-        return self._verbs[name](client, name, reqid, body, peer)
+        return self._verbs[name](client, name, reqid, body)
 
     # Registration
 
-    def _register_coordinator(self, client: Client, name: str, reqid: bytes, body: bytes, peer: str) -> Outcome:
-        return self._register(client, name, reqid, read_coordinator(name, body), peer)
+    def _register_coordinator(self, client: Client, name: str, reqid: bytes, body: bytes) -> Outcome:
+        return self._register(client, name, reqid, read_coordinator(name, body))
 
-    def _register_stream_manager(self, client: Client, name: str, reqid: bytes, body: bytes, peer: str) -> Outcome:
+    def _register_stream_manager(self, client: Client, name: str, reqid: bytes, body: bytes) -> Outcome:
         asked = read_stream_manager(body)
-        outcome = self._register(client, name, reqid, asked, peer)
+        outcome = self._register(client, name, reqid, asked)
         if self._registry.is_registered(client):
-            self._take_plan(asked, peer)
+            self._take_plan(asked, client.peer)
         return outcome
 
-    def _register(self, client: Client, name: str, reqid: bytes, asked: Registration, peer: str) -> Outcome:
+    def _register(self, client: Client, name: str, reqid: bytes, asked: Registration) -> Outcome:
         decision = self._registry.register(client, asked)
         if decision.hang_up:
             return HangUp("it registered a second time")
-        topology = asked.topology
+        topology, peer = asked.topology, client.peer
         if decision.refusal:
             self._tell(events.RegistrationRefused(job=topology, peer=peer, reason=decision.refusal))
         else:
@@ -169,16 +169,16 @@ class Handler:
 
     # Saving
 
-    def _save(self, client: Client, name: str, reqid: bytes, body: bytes, peer: str) -> Outcome:
+    def _save(self, client: Client, name: str, reqid: bytes, body: bytes) -> Outcome:
         request = messages.parse(name, body)
         checkpoint = request.checkpoint
         has_state = checkpoint.HasField("state")
         if has_state or not checkpoint.HasField("state_location"):
             state = checkpoint.state if has_state else None
-            return self.save(client, reqid, request, lambda key, plan: self._states.save(key, state, plan).size, peer)
-        return self.save_spilled(client, reqid, request, peer)
+            return self.save(client, reqid, request, lambda key, plan: self._states.save(key, state, plan).size)
+        return self.save_spilled(client, reqid, request)
 
-    def save_spilled(self, client: Client, reqid: bytes, request: Any, peer: str) -> Work:
+    def save_spilled(self, client: Client, reqid: bytes, request: Any) -> Work:
         """Save what lies in the file that *request* names."""
         path = text(request.checkpoint.state_location)
         spill = self._spills.get(self._registry.topology_of(client) or "")
@@ -196,13 +196,11 @@ class Handler:
                     spool.discard()
             return size
 
-        return self.save(client, reqid, request, store, peer)._replace(immediate=False)
+        return self.save(client, reqid, request, store)._replace(immediate=False)
 
-    def save(
-        self, client: Client, reqid: bytes, request: Any, store: Callable[[StateKey, Any], int | None], peer: str
-    ) -> Work:
+    def save(self, client: Client, reqid: bytes, request: Any, store: Callable[[StateKey, Any], int | None]) -> Work:
         """Give the work of a save: *store* puts the state under a key, and gives its size."""
-        asked = self._asked(client, reqid, request, peer)
+        asked = self._asked(client, reqid, request)
 
         def run() -> bytes:
             begun, key = time.monotonic(), asked.key
@@ -210,9 +208,7 @@ class Handler:
 
         return Work(SAVE, run, asked.refuse, asked.order)
 
-    def save_at_once(
-        self, client: Client, reqid: bytes, body: bytes, peer: str, busy: Container[Hashable]
-    ) -> bytes | None:
+    def save_at_once(self, client: Client, reqid: bytes, body: bytes, busy: Container[Hashable]) -> bytes | None:
         """
         Save on the loop, where the store never waits: give the answer, or None where it has to be a work after all.
 
@@ -223,7 +219,7 @@ class Handler:
         """
         request = messages.parse(SAVE, body)
         checkpoint = request.checkpoint
-        asked = self._asked(client, reqid, request, peer)
+        asked = self._asked(client, reqid, request)
         if checkpoint.HasField("state_location") or asked.order in busy:
             return None
         state = checkpoint.state if checkpoint.HasField("state") else None
@@ -232,9 +228,9 @@ class Handler:
             self._states.save(key, state, asked.plan)
             return self._saved(asked, key, len(state or b""), begun)
         except Exception as error:  # noqa: BLE001 - as on another thread: whatever it is, the request is answered
-            return self._refused(client, SAVE, asked.refuse, error, peer)
+            return self._refused(client, SAVE, asked.refuse, error)
 
-    def _asked(self, client: Client, reqid: bytes, request: Any, peer: str) -> _AskedSave:
+    def _asked(self, client: Client, reqid: bytes, request: Any) -> _AskedSave:
         instance, topology = request.instance, self._registry.topology_of(client)
         info = instance.info
         return _AskedSave(
@@ -244,7 +240,7 @@ class Handler:
             info.component_index,
             instance,
             reqid,
-            peer,
+            client.peer,
             None if topology is None else self._registry.plan_of(topology),
         )
 
@@ -274,7 +270,7 @@ class Handler:
 
     # Fetching
 
-    def _get(self, client: Client, name: str, reqid: bytes, body: bytes, peer: str) -> Outcome:
+    def _get(self, client: Client, name: str, reqid: bytes, body: bytes) -> Outcome:
         request = messages.parse(name, body)
         instance, checkpoint = request.instance, text(request.checkpoint_id)
         place = text(instance.info.component_name), instance.info.component_index
@@ -282,7 +278,7 @@ class Handler:
         spill = self._spills.get(topology or "")
 
         def run() -> Answer:
-            return self._fetch(StateKey(_known(topology), checkpoint, *place), reqid, instance, spill, peer)
+            return self._fetch(StateKey(_known(topology), checkpoint, *place), reqid, instance, spill, client.peer)
 
         def refuse(reason: str) -> bytes:
             return answers.not_fetched(reqid, instance, checkpoint, reason)
@@ -339,7 +335,7 @@ class Handler:
 
     # Cleaning
 
-    def _clean(self, client: Client, name: str, reqid: bytes, body: bytes, peer: str) -> Outcome:
+    def _clean(self, client: Client, name: str, reqid: bytes, body: bytes) -> Outcome:
         request = messages.parse(name, body)
         oldest = text(request.oldest_checkpoint_preserved)
         topology = self._registry.topology_of(client)
@@ -352,7 +348,7 @@ class Handler:
             else:
                 gone = self._states.clean(known, oldest)
             took = time.monotonic() - begun
-            self._tell(events.CheckpointsCleaned(job=known, peer=peer, checkpoints=tuple(gone), duration_s=took))
+            self._tell(events.CheckpointsCleaned(job=known, peer=client.peer, checkpoints=tuple(gone), duration_s=took))
             return answers.cleaned(reqid, () if self._settings.strict else gone)
 
         def refuse(reason: str) -> bytes:
@@ -360,13 +356,13 @@ class Handler:
 
         return Work(name, run, refuse, ("clean", topology), in_order=True)
 
-    def failed(self, client: Client, work: Work, error: BaseException, peer: str) -> bytes:
+    def failed(self, client: Client, work: Work, error: BaseException) -> bytes:
         """Make the answer of a work that failed, and tell of it; what nobody expected is not shown to the client."""
-        return self._refused(client, work.request, work.refuse, error, peer)
+        return self._refused(client, work.request, work.refuse, error)
 
-    def _refused(self, client: Client, request: str, refuse: Refuse, error: BaseException, peer: str) -> bytes:
+    def _refused(self, client: Client, request: str, refuse: Refuse, error: BaseException) -> bytes:
         topology = self._registry.topology_of(client) or events.NO_TOPOLOGY
-        self._tell(events.RequestFailed(job=topology, peer=peer, request=request, error=error))
+        self._tell(events.RequestFailed(job=topology, peer=client.peer, request=request, error=error))
         return refuse(str(error) if isinstance(error, MillpondError) else f"failed: {type(error).__name__}")
 
 

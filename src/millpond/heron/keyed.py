@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Container, Hashable
+from collections.abc import Callable, Collection, Hashable
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
@@ -47,7 +47,7 @@ class KeyedWork:
         """Begin with nothing to do."""
         self._workers, self._loop = workers, loop
         self._queues: dict[Hashable, deque[Piece]] = {}
-        self.busy: Container[Hashable] = self._queues.keys()
+        self.busy: Collection[Hashable] = self._queues.keys()
         self.running = 0
         self.idle = asyncio.Event()
         self.idle.set()

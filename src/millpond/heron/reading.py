@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from millpond.errors import FormatError
 from millpond.heron import answers
-from millpond.heron.answering import Slot
+from millpond.heron.answering import AnswerQueue, Slot
 from millpond.heron.answers import REQUESTS
 from millpond.heron.framing import Head, packet_size, parse_head
 from millpond.heron.handler import SAVE, Answered, HangUp, Outcome, Work
 from millpond.heron.inflow import Inflow, Spooling
+from millpond.heron.link import Link
 from millpond.heron.messages import full_name
-
-if TYPE_CHECKING:
-    from millpond.heron.connection import Connection
+from millpond.heron.service import Service
 
 _BY_WIRE_NAME = {full_name(name).encode("ascii"): name for name in REQUESTS}
 _DISK = "disk"
@@ -29,11 +28,11 @@ class Reader:
         packet_since: When the packet began that is not all there, by the loop's clock; None: there is none.
     """
 
-    def __init__(self, connection: Connection) -> None:
-        """Belong to *connection*."""
+    def __init__(self, link: Link, queue: AnswerQueue, service: Service) -> None:
+        """Read from *link*; what is asked is answered by *queue*."""
         self.packet_since: float | None = None
-        self._connection, self._server = connection, connection.server
-        self._settings = connection.server.settings
+        self._link, self._queue, self._service = link, queue, service
+        self._settings = service.settings
         self._held_state = self._settings.held_state
         self._limits = {name: self._largest(name) for name in REQUESTS}
         self._pending = bytearray()
@@ -78,14 +77,14 @@ class Reader:
         """Give up a large save that has begun: nothing more comes."""
         if self._inflow is not None and self._inflow_slot is not None:
             self._inflow.abandon()
-            self._connection.answers.withdraw(self._inflow_slot)
+            self._queue.withdraw(self._inflow_slot)
             self._inflow = self._inflow_slot = None
 
     def close(self) -> None:
         """Let go of everything."""
         if self._inflow is not None:
             self._inflow.abandon()
-        self._server.budget.give_back(self._reserved)
+        self._service.budget.give_back(self._reserved)
         self._reserved = 0
         self._pending.clear()
 
@@ -98,15 +97,15 @@ class Reader:
         """Use up what can be used of *view*, and give how much that is."""
         at = 0
         try:
-            while at < len(view) and not self._connection.is_stopped:
+            while at < len(view) and not self._link.is_stopped:
                 used = self._take_one(view, at)
                 if not used:
                     break
                 at += used
         except FormatError as error:
-            self._connection.drop(str(error))
+            self._link.drop(str(error))
         unfinished = at < len(view) or self._inflow is not None or self._skip > 0
-        self.packet_since = (self.packet_since or self._connection.last) if unfinished else None
+        self.packet_since = (self.packet_since or self._link.last) if unfinished else None
         return at
 
     def _take_one(self, view: bytes | memoryview, at: int) -> int:
@@ -121,7 +120,7 @@ class Reader:
             return 0
         name = _BY_WIRE_NAME.get(head.name)
         if name is None:
-            self._connection.drop(f"it sent a packet of the unknown type {head.name[:80]!r}")
+            self._link.drop(f"it sent a packet of the unknown type {head.name[:80]!r}")
             return 0
         if head.total - 4 > self._limits[name]:
             return self._refuse_large(name, head)
@@ -141,42 +140,42 @@ class Reader:
         self.packet_since = None
         if self._saved_at_once(name, head.reqid, body):
             return
-        outcome = self._server.handler.handle(self._connection, name, head.reqid, body, self._connection.peer)
+        outcome = self._service.handler.handle(self._link, name, head.reqid, body)
         reserved, self._reserved = self._reserved, 0
         if isinstance(outcome, Work):
-            self._connection.answers.work(outcome, reserved, len(body))
+            self._queue.work(outcome, reserved, len(body))
             return
         if reserved:
-            self._server.budget.give_back(reserved)
+            self._service.budget.give_back(reserved)
         self._done_already(outcome)
 
     def _saved_at_once(self, name: str, reqid: bytes, body: bytes) -> bool:
         """Save right here where the store never waits and nothing of this client is at work; tell whether it is so."""
-        server, queue = self._server, self._connection.answers
-        if name != SAVE or not server.states.instant or queue.is_busy:
+        service, queue = self._service, self._queue
+        if name != SAVE or not service.states.instant or queue.is_busy:
             return False
-        packet = server.handler.save_at_once(self._connection, reqid, body, self._connection.peer, server.busy)
+        packet = service.handler.save_at_once(self._link, reqid, body, service.busy)
         if packet is None:
             return False
         if self._reserved:
             reserved, self._reserved = self._reserved, 0
-            server.budget.give_back(reserved)
+            service.budget.give_back(reserved)
         queue.at_once(packet)
         return True
 
     def _done_already(self, outcome: Outcome) -> None:
         if isinstance(outcome, HangUp):
-            self._connection.drop(outcome.reason)
+            self._link.drop(outcome.reason)
         elif isinstance(outcome, Answered):
-            self._connection.answers.at_once(outcome.packet)
+            self._queue.at_once(outcome.packet)
             if outcome.evicted is not None:
-                self._server.evict(cast("Connection", outcome.evicted))
+                outcome.evicted.drop("another connection registered in its place")
 
     def _reserve(self, size: int) -> None:
         """Hold memory for the rest of what has begun; where there is none yet, reading stops until there is."""
         if not self._reserved and not self._asked:
             self._asked = True
-            self._connection.with_memory(size, self._granted)
+            self._link.with_memory(size, self._granted)
 
     def _granted(self, size: int) -> None:
         self._asked, self._reserved = False, size
@@ -187,14 +186,14 @@ class Reader:
         """Let the rest of a packet that is too large pass by, and answer with the limit."""
         reason = f"a packet of {head.total - 4:,} bytes is over the limit of {self._limits[name]:,}"
         if self._settings.strict or name == "GetInstanceStateRequest":
-            self._connection.drop(reason)
+            self._link.drop(reason)
             return 0
         if name == SAVE:
             return self._enter(Inflow(head, None))
         if name == "CleanStatefulCheckpointRequest":
-            self._connection.answers.at_once(answers.cleaned(head.reqid, refusal=reason))
+            self._queue.at_once(answers.cleaned(head.reqid, refusal=reason))
         else:
-            self._connection.answers.at_once(answers.registered(name, head.reqid, reason))
+            self._queue.at_once(answers.registered(name, head.reqid, reason))
         self._skip = head.total - head.start
         return head.start
 
@@ -202,11 +201,11 @@ class Reader:
         self._reserve(self._settings.window)
         if not self._reserved:
             return 0
-        return self._enter(Inflow(head, self._server.new_spooling(self._written)))
+        return self._enter(Inflow(head, self._service.new_spooling(self._written)))
 
     def _enter(self, inflow: Inflow) -> int:
         self._inflow = inflow
-        self._inflow_slot = self._connection.answers.open_slot(self._reserved)
+        self._inflow_slot = self._queue.open_slot(self._reserved)
         self._reserved = 0
         if not inflow.left:
             self._end_inflow(inflow)
@@ -219,33 +218,33 @@ class Reader:
         if not inflow.left:
             self._end_inflow(inflow)
         elif spooling is not None and self._is_full(spooling):
-            self._connection.stop(_DISK)
+            self._link.stop(_DISK)
         return used
 
     def _is_full(self, spooling: Spooling) -> bool:
         """Tell whether another read might not fit into the window, and something is there to wait for."""
-        return spooling.unwritten > max(0, self._settings.window - len(self._server.buffer))
+        return spooling.unwritten > max(0, self._settings.window - len(self._service.buffer))
 
     def _written(self, spooling: Spooling, size: int) -> None:
         """Note on any thread that *size* bytes were written."""
         with suppress(RuntimeError):  # the loop has ended
-            self._server.loop.call_soon_threadsafe(self._after_write, spooling, size)
+            self._service.loop.call_soon_threadsafe(self._after_write, spooling, size)
 
     def _after_write(self, spooling: Spooling, size: int) -> None:
         spooling.unwritten -= size
         mine = self._inflow is not None and self._inflow.spooling is spooling
         if mine and spooling.unwritten <= self._settings.window // 2:
-            self._connection.resume(_DISK)
+            self._link.resume(_DISK)
 
     def _end_inflow(self, inflow: Inflow) -> None:
         slot, self._inflow, self._inflow_slot = cast(Slot, self._inflow_slot), None, None
         self._skip = inflow.head.total - inflow.head.start - inflow.head.size
         try:
-            outcome = self._server.large_save(self._connection, inflow)
+            outcome = self._service.large_save(self._link, inflow)
         except FormatError:
             inflow.abandon()
             raise
         if isinstance(outcome, Work):
-            self._connection.answers.work_on(slot, outcome, inflow.spooling)
+            self._queue.work_on(slot, outcome, inflow.spooling)
         else:
-            self._connection.answers.finish_soon(slot, outcome)
+            self._queue.finish_soon(slot, outcome)

@@ -7,14 +7,26 @@ client has a slot of its own, and a newcomer with its name takes its place at on
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
+from typing import Protocol
 
 from attrs import field, frozen
 
 from millpond.heron.plan import Plan, Registration
 
-Client = Hashable
-"""A connection."""
+
+class Client(Protocol):
+    """
+    A connection.
+
+    Attributes:
+        peer: Its client's address, for events.
+    """
+
+    peer: str
+
+    def drop(self, reason: str) -> None:
+        """End it."""
 
 
 @frozen
