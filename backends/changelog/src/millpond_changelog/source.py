@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from itertools import chain
 
-from attrs import define, frozen
+from attrs import define, field, frozen
 
 from millpond.clock import Clock
 from millpond.errors import FormatError, StateCorruptError, StateNotFoundError
@@ -19,6 +19,8 @@ from millpond_changelog.marker import Marker, decode
 from millpond_changelog.topics import number
 from millpond_changelog.undo import read_all
 
+_TOLD_RECORDS = 2_000
+_TOLD_SIZE = 1 << 20
 _DAY = timedelta(days=1) // timedelta(milliseconds=1)
 
 
@@ -134,19 +136,17 @@ class Source:
         Raises:
             StateNotFoundError: They do not end in the marker's own record, or nobody can tell what they lack.
         """
-        ssp, stop, size = self.marker.ssp, self.marker.stop, 0
+        ssp, stop = self.marker.ssp, self.marker.stop
         last: Batch | None = None
+        told = _Told(target, begin, stop)
         fenced = None if self.log.capabilities.fencing else Fenced()
         for batch in read_all(self.log, ssp.stream, ssp.partition, begin, stop, target.check):
             changes = batch.changes() if fenced is None else fenced.changes(batch)
             self._see(changes)
             yield changes
-            here = sum([len(key) for key, _ in changes]) + sum([len(value) for _, value in changes if value])
-            size += here
-            done = batch.position - begin
-            total = max(size, size * (stop - begin) // done) if done > 0 else None
-            target.progress(records=len(changes), size=here, total_size=total)
+            told.add(changes, batch.position)
             last = batch if len(batch) else last
+        told.tell()
         self._check_end(last)
         if self.unseen:
             raise StateNotFoundError(
@@ -177,6 +177,42 @@ class Source:
         if stamp is None or stamp.id != origin.id:
             found = "nobody's commit" if stamp is None else f"commit {stamp.id}"
             raise StateCorruptError(f"the record at {where} is of {found}, and the marker's of commit {origin.id}")
+
+
+@define
+class _Told:
+    """
+    How far a restore is. It is told now and then: each time costs as much as to restore some ten records.
+
+    Attributes:
+        target: Told.
+        begin: The offset at which it began.
+        stop: The offset before which it ends.
+    """
+
+    target: RestoreTarget
+    begin: int
+    stop: int
+    _position: int = field(default=0, init=False)
+    _size: int = field(default=0, init=False)
+    _new_records: int = field(default=0, init=False)
+    _new_size: int = field(default=0, init=False)
+
+    def add(self, changes: Sequence[Change], position: int) -> None:
+        """Note that *changes* were taken, and all up to *position*."""
+        self._new_records += len(changes)
+        self._new_size += sum([len(key) + len(value or b"") for key, value in changes])
+        self._position = position
+        if self._new_records >= _TOLD_RECORDS or self._new_size >= _TOLD_SIZE:
+            self.tell()
+
+    def tell(self) -> None:
+        """Tell what was not told yet; the size of all is a guess from the offsets that are left."""
+        self._size += self._new_size
+        done = self._position - self.begin
+        total = max(self._size, self._size * (self.stop - self.begin) // done) if done > 0 else None
+        self.target.progress(records=self._new_records, size=self._new_size, total_size=total)
+        self._new_records = self._new_size = 0
 
 
 def _endangered(log: Log, marker: Marker, facts: Facts, now_millis: int) -> set[bytes]:

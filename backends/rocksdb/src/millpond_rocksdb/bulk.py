@@ -127,7 +127,7 @@ def _keys(piece: Piece) -> list[bytes]:
 
 
 def _size(piece: Piece) -> int:
-    return sum([len(key) for key, _ in piece]) + sum([len(value) for _, value in piece if value])
+    return sum([len(key) + len(value or b"") for key, value in piece])
 
 
 def _is_ascending(keys: list[bytes]) -> bool:
