@@ -22,6 +22,7 @@ from millpond_changelog.backend import ChangelogBackend
 from millpond_changelog.embedded.compaction import Rules, compact
 from millpond_changelog.embedded.log import EmbeddedLog
 from millpond_changelog.marker import decode
+from millpond_changelog.opening import open_log
 from millpond_changelog.settings import ChangelogSettings
 
 STORES = ("a", "b")
@@ -39,13 +40,17 @@ class Histories(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(prefix="millpond-histories-"))
-        settings = ChangelogSettings(
-            directory=self.folder / "log", min_compaction_lag=timedelta(0), segment_bytes=Size(400)
-        )
+        settings = self.settings()
         self.bench = BackendBench(self.folder, Profile(), None, lambda: ChangelogBackend("main", settings))
-        self.log = EmbeddedLog(self.folder / "log")
+        self.log = open_log(settings)
         self.owner = self.bench.owner(STORES)
         self.before: list[Owner] = []
+
+    def settings(self) -> ChangelogSettings:
+        """Say which log."""
+        return ChangelogSettings(
+            directory=self.folder / "log", min_compaction_lag=timedelta(0), segment_bytes=Size(400)
+        )
 
     def teardown(self) -> None:
         self.log.close()
@@ -94,7 +99,7 @@ class Histories(RuleBasedStateMachine):
     @rule(store=st.sampled_from(STORES), share=st.floats(0, 1), keep_deletions=st.booleans())
     def compact(self, store: str, share: float, keep_deletions: bool) -> None:
         """Compact a part of what lies before the newest marker."""
-        assert self.owner.last is not None
+        assert self.owner.last is not None and isinstance(self.log, EmbeddedLog)
         text = self.owner.last.markers["main"][store]
         place = self.owner.place
         owner = f"{place.job}\0{place.job_id}\0{place.task}\0{place.backend}\0{store}"
