@@ -16,6 +16,9 @@ html_title = "Millpond"
 myst_heading_anchors = 3
 myst_enable_extensions = ["deflist"]
 
+# `--help` in running text keeps its two dashes; quotation marks are still set as such.
+smartquotes_action = "qe"
+
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_default_options = {"members": True, "show-inheritance": True}
