@@ -313,14 +313,22 @@ def test_a_terminated_job_resumes(tmp_path, leaving):
 
 
 def test_a_commit_can_be_awaited(rig):
-    """An event loop waits for commit and for room without blocking its loop."""
+    """An event loop waits for commit and for room, and goes on while the upload hangs."""
 
     async def host() -> object:
         with rig.open_job() as job:
             task = job.open_task(TASK)
             write(task, 0)
             await asyncio.wait_for(asyncio.wrap_future(task.room()), 30)
-            return await asyncio.wait_for(asyncio.wrap_future(task.commit()), 30)
+            gate = rig.fault().hang("upload")
+            timer = threading.Timer(15.0, gate.set)  # so that a loop that is held ends all the same
+            timer.start()
+            future = task.commit()
+            await asyncio.to_thread(rig.fault().await_call, "upload")
+            assert not gate.is_set() and not future.done()
+            timer.cancel()
+            gate.set()
+            return await asyncio.wait_for(asyncio.wrap_future(future), 30)
 
     assert {SOURCE: "0"} == dict(asyncio.run(host()).offsets)
     assert expected(0) == rig.restored()

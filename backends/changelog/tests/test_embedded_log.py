@@ -275,7 +275,7 @@ def test_names_of_any_shape_are_topics_of_their_own(log: EmbeddedLog) -> None:
 def test_compaction_keeps_the_last_of_each_key_and_every_offset(
     tmp_path_factory: pytest.TempPathFactory, appends: list[tuple[list[Change], bool]], seed: int
 ) -> None:
-    """After any appends and compactions a reader ends at the same state, and no record has moved."""
+    """After any appends and compactions a reader, wherever it begins, ends at the same state; no record has moved."""
     log = EmbeddedLog(tmp_path_factory.mktemp("log"))
     log.create(TOPIC, 1, {"segment.bytes": "300"})
     writer, chance = log.writer("me"), random.Random(seed)
@@ -293,16 +293,20 @@ def test_compaction_keeps_the_last_of_each_key_and_every_offset(
             offsets.update(zip(range(last - len(changes) + 1, last + 1), changes, strict=True))
         if chance.random() < 0.4:
             below = chance.randrange(last + 2)
-            compact(log.partition(TOPIC, 0), Rules(0, DAY_MS, 300, below, 0), log.clock.millis() + 1, lambda: None)
+            rules = Rules(0, DAY_MS, chance.choice([300, 3_000]), below, 0)  # the larger: holes within one frame
+            compact(log.partition(TOPIC, 0), rules, log.clock.millis() + 1, lambda: None)
             furthest = max(furthest, below)
             assert log.extent(TOPIC, 0).compacted <= furthest  # type: ignore[operator]  # this log always says
     extent = log.extent(TOPIC, 0)
-    found = [
-        pair
-        for batch in log.read(TOPIC, 0, 0, extent.end)
-        for pair in zip(batch.offsets(), batch.changes(), strict=True)
-    ]
 
+    def read_from(start: int) -> list[tuple[int, Change]]:
+        batches = log.read(TOPIC, 0, start, extent.end)
+        return [pair for batch in batches for pair in zip(batch.offsets(), batch.changes(), strict=True)]
+
+    found = read_from(0)
+
+    for start in range(extent.end + 1):
+        assert [pair for pair in found if pair[0] >= start] == read_from(start)
     assert state == dict(change for _, change in found)
     assert all(offsets[offset] == change for offset, change in found)
     assert [change for offset, change in found if offset >= (extent.compacted or 0)] == [
@@ -382,6 +386,20 @@ def test_what_a_killed_compaction_left_is_read_once_and_tidied(log: EmbeddedLog)
     assert [(b"a", b"2")] == read(again)
     assert 2 == len(list(place.folder.glob("*.log")))
     again.close()
+
+
+def test_a_reading_may_begin_in_any_hole_that_compaction_left(tmp_path: Path) -> None:
+    """Of twelve records three are left, far apart: each reading has those from its start on, wherever that is."""
+    log = EmbeddedLog(tmp_path / "log")
+    log.create(TOPIC, 1, {"segment.bytes": "300"})
+    for number, key in enumerate("aabaacccabba"):
+        append(log, (key.encode(), b"%d" % number))
+    compact(log.partition(TOPIC, 0), Rules(0, DAY_MS, 3_000, 12, 0), log.clock.millis() + 1, lambda: None)
+
+    for start in range(13):
+        found = [offset for batch in log.read(TOPIC, 0, start, 12) for offset in batch.offsets()]
+        assert [offset for offset in (7, 10, 11) if offset >= start] == found, start
+    log.close()
 
 
 def test_retention_removes_segments_and_readers_are_told(tmp_path: Path) -> None:
