@@ -244,6 +244,17 @@ def test_a_later_writer_ends_an_earlier_one(log: KafkaLog, topic: str) -> None:
     assert changes(log, topic) == [(b"a", b"new"), (b"b", b"2")]
 
 
+def test_a_zombie_learns_it_in_the_midst_of_handing_records_over(log: KafkaLog, topic: str) -> None:
+    """The driver says that it was fenced out of any call, also the one that only looks for reports."""
+    owner = f"owner of {topic}"
+    for _ in range(5):
+        old = log.writer(owner)
+        log.writer(owner)
+        with pytest.raises(FencedError, match="later writer"), old.append() as append:
+            for number in range(1_000_000):
+                append.add(topic, 0, [(b"key %d" % number, b"old")])
+
+
 def test_a_zombies_next_produce_is_refused(log: KafkaLog, topic: str) -> None:
     """It had nothing open when it was replaced."""
     owner = f"owner of {topic}"
