@@ -16,6 +16,7 @@ import pytest
 pytest.importorskip("confluent_kafka")
 
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from millpond.errors import ConfigError, FencedError, FormatError, StateNotFoundError, StoreClosedError, TransientError
 from millpond.log import Batch, Log, LogWriter
@@ -390,6 +391,27 @@ def test_without_transactions_records_are_written_and_nothing_is_promised(kafka_
         append.flush()
     assert changes(log, topic) == [(b"a", b"1"), (b"b", None), (b"c", b"3")]
     log.close()
+
+
+def test_without_transactions_a_record_that_a_broker_refuses_fails_its_append(kafka_address: str, topic: str) -> None:
+    """The topic was narrowed since it was looked at: only the report of that record says that it is not there."""
+    log = KafkaLog([kafka_address], timeout_s=15, transactions=False)
+    writer = log.writer("anybody")
+    append_with(writer, topic, [(b"a", b"1")])
+    narrow(kafka_address, topic, 1_000)
+    with pytest.raises(ConfigError, match=r"5,001 bytes.*max\.message\.bytes"):
+        for _ in range(100):  # the brokers hear of it in their own time
+            append_with(writer, topic, [(b"b", os.urandom(5_000))])
+    log.close()
+
+
+def narrow(address: str, topic: str, limit: int) -> None:
+    """Let a topic take less from now on."""
+    entry = ConfigEntry("max.message.bytes", str(limit), incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": address})
+    for done in admin.incremental_alter_configs([resource]).values():
+        done.result(20)
 
 
 def test_a_transaction_that_the_brokers_gave_up_may_be_begun_anew_by_the_next_owner(
