@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import random
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +17,7 @@ from millpond.errors import StateNotFoundError, StoreClosedError, TransientError
 from millpond.formats import change_file
 from millpond.lanes import Workers, run_into
 from millpond.spi import BATCH, Change
-from millpond.stores.budget import BufferBudget
+from millpond.stores.budget import Allowance, BufferBudget
 from millpond.stores.buffer import BufferedStore
 from millpond.stores.memory import MemoryEngine
 from millpond.stores.openkeys import OpenKeys
@@ -77,7 +78,9 @@ class SpyEngine(MemoryEngine):
 
 
 def make_store(lane: Any, engine: MemoryEngine | None = None, limit: int = 64 * MIB, **options: Any) -> BufferedStore:
-    return BufferedStore("s", engine or SpyEngine(), lane, BufferBudget(limit), **options)
+    budget = BufferBudget(limit)
+    budget.kept = Allowance(0)
+    return BufferedStore("s", engine or SpyEngine(), lane, budget, **options)
 
 
 def key(number: int) -> bytes:
@@ -781,6 +784,49 @@ def test_kept_changes_spill_to_files_and_read_the_same(tmp_path: Path) -> None:
     assert list(store.changes(marks[-2], mark)) == sorted((models[-1] | {b"unapplied": b"x"}).items())
     store.forget(mark)
     assert list((tmp_path / "spill").iterdir()) == []
+
+
+def test_kept_changes_stay_in_memory_while_the_job_has_some_left(tmp_path: Path) -> None:
+    """Stores share a quarter of the job's memory for kept changes: who finds it taken spills, until it comes back."""
+    lane, budget = ImmediateLane(), BufferBudget(4 * MIB)
+    options: dict[str, Any] = {"keep_changes": True, "spill_directory": tmp_path, "keep_bytes": 1_000}
+    first, second = (BufferedStore(name, SpyEngine(), lane, budget, **options) for name in ("a", "b"))
+
+    def written(store: BufferedStore, count: int) -> int:
+        fill(store, range(count))
+        return store.close_run()
+
+    mark = written(first, 4_000)
+    assert list(tmp_path.iterdir()) == []
+    written(second, 4_000)
+    assert len(list(tmp_path.iterdir())) == 1
+    assert list(second.changes(0, second.mark)) == list(first.changes(0, mark))
+    first.forget(mark)
+    written(second, 4_000)
+    assert len(list(tmp_path.iterdir())) == 1
+    second.close()
+    written(first, 4_000)
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_what_is_kept_beyond_a_bound_is_never_more_than_allowed(tmp_path: Path) -> None:
+    """However stores write, forget and spill: what they keep beyond their bounds fits, and all of it comes back."""
+    lane, budget = ImmediateLane(), BufferBudget(4 * MIB)
+    options: dict[str, Any] = {"keep_changes": True, "spill_directory": tmp_path, "keep_bytes": 10_000}
+    stores = [BufferedStore(str(number), SpyEngine(), lane, budget, **options) for number in range(3)]
+    dice = random.Random(5)
+    for _ in range(200):
+        store = dice.choice(stores)
+        fill(store, range(dice.randrange(2_000)))
+        mark = store.close_run()
+        if dice.random() < 0.3:
+            store.forget(dice.randrange(mark + 1))
+        kept = [each._kept._applied_runs() for each in stores if each._kept is not None]
+        beyond = [max(0, sum(run.size for run in runs) - 10_000) for runs in kept]
+        assert MIB - sum(beyond) == budget.kept._left >= 0
+    for store in stores:
+        store.forget(store.mark)
+    assert budget.kept._left == MIB
 
 
 def test_file_of_spilled_changes_never_reaches_across_a_mark(tmp_path: Path) -> None:

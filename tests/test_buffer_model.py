@@ -19,7 +19,7 @@ from millpond.errors import StoreClosedError
 from millpond.lanes import run_into
 from millpond.spi import Change
 from millpond.stores import blocks, buffer, merge, openkeys
-from millpond.stores.budget import BufferBudget
+from millpond.stores.budget import Allowance, BufferBudget
 from millpond.stores.buffer import BufferedStore
 from millpond.stores.memory import MemoryEngine
 
@@ -72,11 +72,13 @@ class BufferMachine(RuleBasedStateMachine):
         """Start with an empty store."""
         self.lane = SteppedLane()
         self.engine = PartialEngine("model")
+        budget = BufferBudget(1 << 20)
+        budget.kept = Allowance(3_000)  # so that kept changes are met in memory beyond the store's bound, and in files
         self.store = BufferedStore(
             "model",
             self.engine,
             self.lane,
-            BufferBudget(1 << 20),
+            budget,
             keep_changes=True,
             spill_directory=Path(self.folder.name) / "spill",
             keep_bytes=1_500,

@@ -14,14 +14,44 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 
+class Allowance:
+    """Bytes that are taken while there are some, and never waited for; any thread."""
+
+    def __init__(self, limit: int) -> None:
+        """Allow *limit* bytes."""
+        self._left = limit
+        self._lock = threading.Lock()
+
+    def take(self, size: int) -> bool:
+        """Take *size* bytes if they are left, and say whether they were."""
+        with self._lock:
+            if size > self._left:
+                return False
+            self._left -= size
+            return True
+
+    def give_back(self, size: int) -> None:
+        """Return *size* bytes."""
+        with self._lock:
+            self._left += size
+
+
 class BufferBudget:
-    """Bytes of all runs of all stores of a job; any thread may call any method."""
+    """
+    Bytes of all runs of all stores of a job; any thread may call any method.
+
+    Attributes:
+        limit: So many are allowed.
+        kept: What applied runs, whose changes no checkpoint holds yet, may take of memory beyond their stores' own
+            bounds: a quarter more.
+    """
 
     def __init__(self, limit: int) -> None:
         """Allow *limit* bytes of keys, values and what it takes to keep them."""
         if limit <= 0:
             raise ValueError(f"a buffer of {limit} bytes holds nothing")
         self.limit = limit
+        self.kept = Allowance(limit // 4)
         self._held = 0
         self._closed = 0
         self._changed = threading.Condition()

@@ -121,7 +121,7 @@ class BufferedStore:
             budget: Of the job.
             keep_changes: Keep runs for ``changes`` until ``forget``.
             spill_directory: Where kept changes go when they exceed *keep_bytes* in memory; None: nowhere.
-            keep_bytes: The bound of applied runs that are kept in memory.
+            keep_bytes: The bound of applied runs that are kept in memory, beyond which ``budget.kept`` decides.
             put_timeout_s: How long a put may wait for the lane.
             max_record_bytes: The largest key and value together; None: no limit.
         """
@@ -133,7 +133,7 @@ class BufferedStore:
         self._engine_get = engine.get
         self._lane = lane
         self._budget = budget
-        self._kept = KeptChanges(name, spill_directory, keep_bytes) if keep_changes else None
+        self._kept = KeptChanges(name, spill_directory, keep_bytes, budget.kept) if keep_changes else None
         self._put_timeout_s = put_timeout_s
         self._limit = max_record_bytes
         self._lock = threading.Lock()
@@ -377,6 +377,8 @@ class BufferedStore:
 
     def _give_back(self, closed: int) -> None:
         """Return the memory of a store that is over, and let those who wait for it find out."""
+        if self._kept is not None:
+            self._kept.end()
         claimed, self._claimed = self._claimed, 0
         self._budget.give_back(closed, closed=True)
         self._budget.give_back(claimed, closed=False)

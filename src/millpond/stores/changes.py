@@ -1,8 +1,9 @@
 """
 The changes of a store that no published checkpoint holds yet: kept after they are applied, until they are forgotten.
 
-They are asked for between *marks*, the numbers of the newest runs at the times of commits. What exceeds the bound moves
-to change files; no file reaches across a mark, so that any two marks bound whole files.
+They are asked for between *marks*, the numbers of the newest runs at the times of commits. What exceeds the store's
+bound stays in memory as long as the job has some left for that, and else moves to change files; no file reaches across
+a mark, so that any two marks bound whole files.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from attrs import frozen
 from millpond.errors import StateNotFoundError
 from millpond.formats import change_file
 from millpond.spi import Change
+from millpond.stores.budget import Allowance
 from millpond.stores.merge import Cursor, Pieces, merged_changes, newest_changes
 from millpond.stores.runs import Run
 
@@ -47,11 +49,19 @@ Piece = Run | Spilled
 class KeptChanges:
     """The runs of one store that are still needed after they were applied. Any thread."""
 
-    def __init__(self, store: str, directory: Path | None, limit: int = KEEP_BYTES) -> None:
-        """Keep at most *limit* bytes of applied runs in memory; the rest in *directory*, if there is one."""
+    def __init__(
+        self, store: str, directory: Path | None, limit: int = KEEP_BYTES, beyond: Allowance | None = None
+    ) -> None:
+        """
+        Keep *limit* bytes of applied runs in memory, and more as far as *beyond* allows.
+
+        The rest goes to *directory*; without one all stay in memory.
+        """
         self._store = store
         self._directory = directory
         self._limit = limit
+        self._beyond = Allowance(0) if beyond is None else beyond
+        self._taken = 0
         self._lock = threading.Lock()
         self._pieces: list[Piece] = []
         self._marks: set[int] = set()
@@ -74,12 +84,30 @@ class KeptChanges:
             return
         with self._lock:
             self._applied = applied
-            runs = [piece for piece in self._pieces if isinstance(piece, Run) and piece.number <= applied]
-            if sum(run.size for run in runs) <= self._limit:
+            runs = self._applied_runs()
+            if self._may_stay(sum(run.size for run in runs)):
                 return
             groups = [list(group) for _, group in groupby(runs, key=self._marks_before)]
         for group in groups:
             self._replace(group, _write(self._directory, group))
+
+    def _applied_runs(self) -> list[Run]:
+        return [piece for piece in self._pieces if isinstance(piece, Run) and piece.number <= self._applied]
+
+    def _may_stay(self, size: int) -> bool:
+        """Say whether *size* bytes may be in memory; what they need beyond the store's own bound is then taken."""
+        more = size - self._limit - self._taken
+        if more > 0 and not self._beyond.take(more):
+            return False
+        self._taken += max(0, more)
+        return True
+
+    def _return_unused(self) -> None:
+        """Give back what the runs in memory do not need any more."""
+        needed = max(0, sum(run.size for run in self._applied_runs()) - self._limit)
+        unused = max(0, self._taken - needed)
+        self._taken -= unused
+        self._beyond.give_back(unused)
 
     def _marks_before(self, run: Run) -> int:
         return sum(mark < run.number for mark in self._marks)
@@ -92,6 +120,7 @@ class KeptChanges:
             gone = set(runs)
             place = next(place for place, piece in enumerate(self._pieces) if piece in gone)
             self._pieces[place:] = [spilled, *(piece for piece in self._pieces[place:] if piece not in gone)]
+            self._return_unused()
 
     def between(self, since: int, until: int) -> Iterator[Change]:
         """
@@ -116,14 +145,16 @@ class KeptChanges:
             gone = [piece for piece in self._pieces if piece.number <= until]
             self._pieces = [piece for piece in self._pieces if piece.number > until]
             self._marks = {mark for mark in self._marks if mark >= until}
+            self._return_unused()
         for piece in gone:
             if isinstance(piece, Spilled):
                 piece.path.unlink(missing_ok=True)
 
-    def clear(self) -> None:
-        """Drop everything from memory; the files stay for those who still read, until the folder is emptied."""
+    def end(self) -> None:
+        """Leave the job's memory to others: the store is over. Who reads changes still, holds them."""
         with self._lock:
-            self._pieces = []
+            self._beyond.give_back(self._taken)
+            self._taken, self._limit, self._beyond = 0, 0, Allowance(0)
 
 
 def _write(directory: Path, runs: list[Run]) -> Spilled:
