@@ -195,6 +195,55 @@ def test_a_reading_of_a_broker_that_stays_away_ends(running: kafka.Broker) -> No
         assert time.monotonic() - began < 30
 
 
+def dies_soon(broker: kafka.Broker) -> threading.Thread:
+    """Let *broker* answer nobody any more, then die with what it was asked, and come back."""
+
+    def die() -> None:
+        broker.kill()
+        broker.restart()
+
+    broker.freeze()
+    soon = threading.Timer(0.5, die)
+    soon.start()
+    return soon
+
+
+def test_a_broker_that_dies_while_it_is_asked_for_the_end_gives_no_other_end(running: kafka.Broker) -> None:
+    """The driver then gives offsets below zero, and no error: the log must not seem to be empty."""
+    topic = f"asked.in.vain.{next(_numbers)}"
+    with closing(KafkaLog([running.address], timeout_s=60)) as log:
+        log.create(topic, 1, {"cleanup.policy": "compact"})
+        with closing(log.writer(topic)) as writer, writer.append() as append:
+            append.add(topic, 0, [(b"key", b"value")])
+            append.flush()
+            append.commit()
+        before = log.extent(topic, 0)
+        back = dies_soon(running)
+        try:
+            found = log.extent(topic, 0)
+        finally:
+            back.join()
+        assert found.start == 0 and found.end >= before.end  # its coordinator may mark the append once more
+
+
+@pytest.mark.parametrize("verb", ["describe", "create", "delete"])
+def test_a_topic_is_asked_for_again_when_the_connection_broke(verb: str, running: kafka.Broker) -> None:
+    """To ask twice is as good as once, so a broker that is restarted in the midst of it ends no opening."""
+    topic = f"asked.again.{next(_numbers)}"
+    with closing(KafkaLog([running.address], timeout_s=60)) as log:
+        log.create(topic, 1, {})
+        back = dies_soon(running)
+        try:
+            if verb == "describe":
+                assert log.describe(topic).partitions == 1
+            elif verb == "create":
+                log.create(f"{topic}.more", 1, {})
+            else:
+                log.delete(topic)
+        finally:
+            back.join()
+
+
 def test_a_missing_topic_is_never_taken_for_no_checkpoints(running: kafka.Broker) -> None:
     """Reading and claiming say that the topic is not there, and who makes it."""
     with closing(manager_of(running.address, "nobody.prepared.me")) as early:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as LateError
+from functools import partial
 from threading import Event
 from typing import Any, TypeVar
 
@@ -37,6 +38,8 @@ _LEADERLESS = frozenset(
     {"_TIMED_OUT", "NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "OFFSET_NOT_AVAILABLE", "FENCED_LEADER_EPOCH",
      "UNKNOWN_LEADER_EPOCH", "KAFKA_STORAGE_ERROR", "_TRANSPORT"}
 )  # fmt: skip
+
+_BROKEN = "_TRANSPORT"
 
 T = TypeVar("T")
 
@@ -81,9 +84,10 @@ class Topics:
         """Look at the topic *name*."""
         doing = Doing(verb="read the settings of", right="DESCRIBE_CONFIGS", topic=name)
         resource = ConfigResource(RESOURCE_TOPIC, name)
-        asked = self._begin(doing, lambda admin: admin.describe_configs([resource], **self._time())[resource])
+        ask = partial(self._begin, doing, lambda admin: admin.describe_configs([resource], **self._time())[resource])
+        asked = ask()
         found = self._look(name)
-        entries = self._await(doing, asked) or {}
+        entries = self._await(doing, asked, again=ask) or {}
         settings = {entry.name: str(entry.value) for entry in entries.values() if entry.value is not None}
         settings[REPLICATION] = str(min((len(each.replicas) for each in found.partitions), default=0))
         return Topic(name, str(found.topic_id), len(found.partitions), settings)
@@ -98,16 +102,22 @@ class Topics:
         return self._offsets(name, partition, (_LATEST,))[0]
 
     def _offsets(self, name: str, partition: int, wanted: Sequence[Any]) -> list[int]:
-        """Ask for offsets; again while the partition is there and has no leader, or one that does not answer."""
+        """
+        Ask for offsets; again while the partition is there and has no leader, or one that does not answer.
+
+        Never less than 0: a log that seems to end before its first offset would pass for an empty one.
+        """
         where = TopicPartition(name, partition)
         doing = Doing(verb="look into", right="DESCRIBE", topic=name)
         deadline, patience = time.monotonic() + self.timeout_s, _PATIENCE_S
         while True:
             times = {"request_timeout": min(patience, self.timeout_s)}
             asked = [self._begin(doing, _offset_of(where, spec, times)) for spec in wanted]
-            found = [self._await(doing, each, ABSENT | _LEADERLESS) for each in asked]
-            if None not in found:
-                return [int(each.offset) for each in found if each is not None]
+            answers = [self._await(doing, each, ABSENT | _LEADERLESS) for each in asked]
+            found = [int(each.offset) for each in answers if each is not None]
+            # A broker that goes while it is asked may be reported without an error: with an offset that means "none".
+            if len(found) == len(wanted) and min(found) >= 0:
+                return found
             self._see_that_it_is_there(name, partition)
             if time.monotonic() > deadline:
                 raise TransientError(
@@ -147,8 +157,9 @@ class Topics:
     def _ask(
         self, doing: Doing, call: Callable[[AdminClient], Future[T]], fine: Collection[str] = frozenset()
     ) -> T | None:
-        """Ask and wait; None if the answer is an error whose name is *fine*."""
-        return self._await(doing, self._begin(doing, call), fine)
+        """Ask and wait; None if the answer is an error whose name is *fine*. Asking twice has to be as good as once."""
+        ask = partial(self._begin, doing, call)
+        return self._await(doing, ask(), fine, again=ask)
 
     def _begin(self, doing: Doing, call: Callable[[AdminClient], Future[T]]) -> Future[T]:
         admin = self._admin
@@ -161,16 +172,31 @@ class Topics:
         except KafkaException as error:
             raise translate(error.args[0], doing, self._complaints) from error
 
-    def _await(self, doing: Doing, answer: Future[T], fine: Collection[str] = frozenset()) -> T | None:
-        """Wait for an answer; not for long where the brokers do not even accept who asks."""
+    def _await(
+        self,
+        doing: Doing,
+        answer: Future[T],
+        fine: Collection[str] = frozenset(),
+        *,
+        again: Callable[[], Future[T]] | None = None,
+    ) -> T | None:
+        """
+        Wait for an answer; not for long where the brokers do not even accept who asks.
+
+        With *again*, ask anew where the connection broke before it came: a broker may be restarted at any moment.
+        """
         asked = time.monotonic()
         while True:
             try:
                 return answer.result(_SLICE_S)
             except KafkaException as error:
-                if error.args[0].name() in fine:
+                name, late = error.args[0].name(), time.monotonic() - asked > self.timeout_s
+                if name in fine:
                     return None
-                raise translate(error.args[0], doing, self._complaints) from error
+                if again is None or name != _BROKEN or late or self._complaints.refused is not None:
+                    raise translate(error.args[0], doing, self._complaints) from error
+                Event().wait(_PAUSE_S)
+                answer = again()
             except LateError:
                 if self._admin is not None:
                     self._admin.poll(0)
