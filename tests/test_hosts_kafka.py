@@ -21,6 +21,7 @@ import millpond
 from millpond.errors import CommitFailedError, ConfigError, FencedError, TransientError
 from millpond.events import CommitFailed, CommitPublished, StoreRestored
 from millpond.hosts.kafka import SourceGoneError, tasks
+from millpond.hosts.kafka.driver import connect
 from millpond.hosts.kafka.events import (
     ClientTrouble,
     HostReady,
@@ -602,6 +603,25 @@ def test_a_broker_that_goes_and_comes_back_is_waited_for(own_kafka, place):
         host.stop()
 
     assert total(2, 200) == state_of(settings, place, names(2)).counts
+
+
+def test_a_broker_that_dies_while_it_is_asked_where_input_ends_gives_no_other_end(own_kafka):
+    """The client then gives offsets below zero, and no error: a task's offset would seem to be beyond the end."""
+    broker = own_kafka()
+    cluster = Cluster(broker.address)
+    topic = cluster.topic(partitions=1)
+    fill(cluster, topic, 1, 5)
+    driver = connect({"bootstrap.servers": broker.address, "group.id": unique("group")}, [topic])
+    try:
+        assert (0, 5) == driver.range_of((topic, 0), 30.0)
+        broker.freeze()
+        death = threading.Timer(0.5, broker.kill)
+        death.start()
+        with pytest.raises(TransientError):
+            driver.range_of((topic, 0), 30.0)
+        death.join()
+    finally:
+        driver.close()
 
 
 def test_a_record_that_cannot_be_processed_is_not_half_committed(cluster, place):

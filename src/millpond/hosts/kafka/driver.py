@@ -105,6 +105,8 @@ class KafkaDriver:
         ends: list[Any] = [OffsetSpec.earliest(), OffsetSpec.latest()]  # type: ignore[no-untyped-call]
         given: list[Any] = [self._admin.list_offsets({asked: end}, request_timeout=timeout_s)[asked] for end in ends]
         low, high = (int(self._ask(partial(one.result, timeout_s + 1.0)).offset) for one in given)
+        if min(low, high) < 0:  # what the client gives, without an error, when the leader goes while it is asked
+            raise TransientError(f"the leader of {part[0]}, partition {part[1]} went before it said what it holds")
         return low, high
 
     def end_of(self, part: Part) -> int | None:
