@@ -75,6 +75,7 @@ _OF_A_FOLDER = (
 """Those of an embedded log."""
 _KAFKA = Pace(longest_us=2_000_000, sleeps=(*LOCAL.sleeps, "changelog.", "checkpoints."), patience_s=30.0)
 """A process on Kafka: it waits for topics and for fences, and may sleep while its transactions are open."""
+_ZOOKEEPER = Pace(patience_s=30.0)
 _JOB = "lab job"
 
 
@@ -131,7 +132,9 @@ class Place:
     @property
     def pace(self) -> Pace:
         """How fast its processes are."""
-        return _KAFKA if self.leaves_topics() else LOCAL
+        if self.leaves_topics():
+            return _KAFKA
+        return _ZOOKEEPER if "zookeeper" in self.plugins() else LOCAL
 
     def config(self, story: Story, root: Path, disk: int) -> JobConfig:
         """Give the configuration of the job of *story* below *root*, on the disk number *disk*."""
