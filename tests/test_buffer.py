@@ -22,7 +22,7 @@ from millpond.stores.buffer import BufferedStore
 from millpond.stores.memory import MemoryEngine
 from millpond.stores.openkeys import OpenKeys
 from millpond.stores.refusals import RecordTooLargeError
-from millpond.stores.runs import MAX_WAITING, RECORD_OVERHEAD, RUN_BYTES, RUN_KEYS
+from millpond.stores.runs import MAX_WAITING, RECORD_OVERHEAD, RUN_BYTES, RUN_KEYS, WaitingRuns
 from millpond.stores.scan import Window, scanned
 
 MIB = 1 << 20
@@ -784,6 +784,60 @@ def test_kept_changes_spill_to_files_and_read_the_same(tmp_path: Path) -> None:
     assert list(store.changes(marks[-2], mark)) == sorted((models[-1] | {b"unapplied": b"x"}).items())
     store.forget(mark)
     assert list((tmp_path / "spill").iterdir()) == []
+
+
+def test_what_was_applied_lately_is_not_read_from_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest two applied runs answer, the newer one first and its deletions too; older ones are the engine's."""
+    engine = SpyEngine()
+    store = make_store(ImmediateLane(), engine)
+    for writes in ({b"a": b"1", b"b": b"1"}, {b"b": b"2", b"c": b"2"}, {b"c": None, b"d": b"3"}):
+        for name, value in writes.items():
+            store.delete(name) if value is None else store.put(name, value)
+        store.close_run()
+    assert [store.get(name) for name in (b"b", b"c", b"d")] == [b"2", None, b"3"]
+    assert engine.gets == 0
+    assert (store.get(b"a"), engine.gets) == (b"1", 1)
+    asked: list[Sequence[bytes]] = []
+    monkeypatch.setattr(engine, "get_many", lambda keys: asked.append(keys) or [b"engine's"] * len(keys))
+    assert store.get_many([b"a", b"b", b"c", b"z"]) == [b"engine's", b"2", None, b"engine's"]
+    assert asked == [[b"a", b"z"]]
+
+
+def test_applied_run_is_found_before_it_stops_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that takes no lock meets a run among those that wait, or among the applied ones, at every moment."""
+    store = make_store(ImmediateLane())
+    found: list[bytes | None] = []
+    drop = WaitingRuns.drop_oldest
+
+    def spied(waiting: WaitingRuns) -> None:
+        found.append(store._applied.layers[0].get(b"a"))
+        drop(waiting)
+
+    monkeypatch.setattr(WaitingRuns, "drop_oldest", spied)
+    for value in (b"1", b"2"):
+        store.put(b"a", value)
+        store.close_run()
+    assert found == [b"1", b"2"]
+
+
+def test_applied_runs_take_no_more_memory_than_the_job_has_for_them() -> None:
+    """A run that finds none hides no older value, and what a store held goes to others when it is closed."""
+    budget = BufferBudget(8 * 700)  # an eighth of it holds four records
+    first, second = (BufferedStore(name, SpyEngine(), ImmediateLane(), budget) for name in ("a", "b"))
+
+    def written(store: BufferedStore, value: bytes, count: int) -> int:
+        fill(store, range(count), value)
+        store.close_run()
+        assert [store.get(key(number)) for number in range(count)] == [value] * count
+        return len(store._applied.layers)
+
+    assert [written(first, b"1", 2), written(first, b"2", 2), written(first, b"3", 4)] == [1, 2, 1]
+    assert [written(second, b"1", 1), written(first, b"4", 20), written(second, b"2", 1)] == [0, 0, 1]
+    assert written(first, b"5", 4) == 0
+    second.close()
+    assert written(first, b"6", 4) == 1
+    first.close()
+    assert budget.recent._left == 700
 
 
 def test_kept_changes_stay_in_memory_while_the_job_has_some_left(tmp_path: Path) -> None:

@@ -74,6 +74,7 @@ class BufferMachine(RuleBasedStateMachine):
         self.engine = PartialEngine("model")
         budget = BufferBudget(1 << 20)
         budget.kept = Allowance(3_000)  # so that kept changes are met in memory beyond the store's bound, and in files
+        budget.recent = Allowance(1_500)  # so that some applied runs are read, and some find no memory
         self.store = BufferedStore(
             "model",
             self.engine,

@@ -44,6 +44,7 @@ class BufferBudget:
         limit: So many are allowed.
         kept: What applied runs, whose changes no checkpoint holds yet, may take of memory beyond their stores' own
             bounds: a quarter more.
+        recent: What applied runs may take of memory that are read in place of the engine: an eighth more.
     """
 
     def __init__(self, limit: int) -> None:
@@ -52,6 +53,7 @@ class BufferBudget:
             raise ValueError(f"a buffer of {limit} bytes holds nothing")
         self.limit = limit
         self.kept = Allowance(limit // 4)
+        self.recent = Allowance(limit // 8)
         self._held = 0
         self._closed = 0
         self._changed = threading.Condition()

@@ -25,6 +25,7 @@ from millpond.stores.runs import (
     RECORD_OVERHEAD,
     RUN_BYTES,
     RUN_KEYS,
+    AppliedRuns,
     Entries,
     Missing,
     Run,
@@ -62,7 +63,8 @@ class BufferedStore:
     One store's engine with its write buffer. One thread at a time writes; any thread reads; the lane applies.
 
     A write goes into the open run, a dict. A run is closed by ``close_run`` or by itself when it is full, and the lane
-    applies it to the engine. A read asks the open run, the closed runs that wait, the engine.
+    applies it to the engine. A read asks the open run, the closed runs that wait, the newest that were applied, the
+    engine.
 
     Attributes:
         name: The store's name.
@@ -75,6 +77,7 @@ class BufferedStore:
 
     __slots__ = (
         "__weakref__",
+        "_applied",
         "_budget",
         "_claimed",
         "_closed",
@@ -139,6 +142,7 @@ class BufferedStore:
         self._lock = threading.Lock()
         self._closed = False
         self._waiting = WaitingRuns()
+        self._applied = AppliedRuns(budget.recent)
         self._scans = OpenScans()
         self._open: Entries = {}
         self._open_keys = OpenKeys()
@@ -165,9 +169,13 @@ class BufferedStore:
             if waiting.runs:  # the usual case without a call: one index over all of them
                 value = self._waiting_value(key) if waiting.recent else waiting.index.get(key, MISSING)
             if value is MISSING:
-                if key.__class__ is not bytes:
-                    raise not_bytes(self.name, "key", key)
-                value = self._engine_get(key)
+                for entries in self._applied.layers:
+                    if (value := entries.get(key, MISSING)) is not MISSING:
+                        break
+                else:
+                    if key.__class__ is not bytes:
+                        raise not_bytes(self.name, "key", key)
+                    value = self._engine_get(key)
         return default if value is None else value
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -183,7 +191,12 @@ class BufferedStore:
         if key.__class__ is not bytes:
             raise not_bytes(self.name, "key", key)
         value: bytes | Missing | None = self._open.get(key, MISSING)
-        return self._waiting_value(key) if value is MISSING else value
+        if value is MISSING:
+            value = self._waiting_value(key)
+        for entries in self._applied.layers if value is MISSING else ():
+            if (value := entries.get(key, MISSING)) is not MISSING:
+                break
+        return value
 
     def _waiting_value(self, key: bytes) -> bytes | Missing | None:
         """Give what the closed runs have for *key*. They are asked in the order in which data moves down."""
@@ -373,6 +386,7 @@ class BufferedStore:
         """Let every further access raise; under the lock. Gives the bytes of the runs that were not applied."""
         self._open = _Ended(self._explain)
         self._scans.end()
+        self._applied.end()
         return sum(run.size for run in self._waiting.runs)
 
     def _give_back(self, closed: int) -> None:
@@ -433,6 +447,7 @@ class BufferedStore:
         with self._lock:
             if self._closed:
                 return
+            self._applied.add(run)  # before it leaves those that wait
             self._waiting.drop_oldest()
         self._budget.give_back(run.size, closed=True)
 

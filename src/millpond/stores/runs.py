@@ -1,9 +1,9 @@
 """
 Runs: the small, closed pieces of a write buffer on their way into the engine, and the index over those that wait.
 
-A key that is not in the open run is looked for in ``recent``, then in ``index``, then in the engine. Data moves in this
-order too, and is there before it leaves the place that it was in: so a reader on another thread, which takes no lock,
-cannot miss it.
+A key that is not in the open run is looked for in ``recent``, then in ``index``, then in the newest applied runs, then
+in the engine. Data moves in this order too, and is there before it leaves the place that it was in: so a reader on
+another thread, which takes no lock, cannot miss it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Final, cast
 
 from millpond.spi import BATCH, Change
+from millpond.stores.budget import Allowance
 
 RUN_KEYS = 8_192
 """A run has no more keys."""
@@ -27,6 +28,9 @@ RECORD_OVERHEAD = 160
 
 MAX_WAITING = 8
 """So many closed runs of one store may wait for the engine."""
+
+MAX_APPLIED = 2
+"""So many applied runs are read from before the engine is: what is written again and again is read from them."""
 
 _MAX_STALE = 4 * RUN_KEYS
 
@@ -67,6 +71,45 @@ class Run:
         value_of = self.entries.__getitem__
         while piece := list(islice(keys, BATCH)):
             yield list(zip(piece, map(value_of, piece), strict=True))
+
+
+class AppliedRuns:
+    """
+    The newest runs that are wholly applied. They equal the engine, and are ten times as quick to read.
+
+    One that finds no memory takes the older ones' away from them, and is else not held: then none is, since older ones
+    would hide it. Every method is called under the store's lock; ``layers`` is read without it.
+
+    Attributes:
+        layers: Their entries, newest first.
+    """
+
+    __slots__ = ("_memory", "_sizes", "layers")
+
+    def __init__(self, memory: Allowance) -> None:
+        """Hold none yet; *memory* is shared with other stores."""
+        self.layers: tuple[Entries, ...] = ()
+        self._sizes: tuple[int, ...] = ()
+        self._memory = memory
+
+    def add(self, run: Run) -> None:
+        """Take *run*, which is applied, while it can still be found among those that wait."""
+        self._keep(MAX_APPLIED - 1)
+        while not self._memory.take(run.size):
+            if not self.layers:
+                return
+            self._keep(len(self.layers) - 1)
+        self.layers, self._sizes = (run.entries, *self.layers), (run.size, *self._sizes)
+
+    def end(self) -> None:
+        """Hold none, and leave the memory to others."""
+        self._keep(0)
+
+    def _keep(self, count: int) -> None:
+        """Let go of all but the newest *count*."""
+        self.layers = self.layers[:count]
+        self._memory.give_back(sum(self._sizes[count:]))
+        self._sizes = self._sizes[:count]
 
 
 class WaitingRuns:
