@@ -73,7 +73,12 @@ _OF_A_FOLDER = (
     "changelog.segment-sealed",
 )
 """Those of an embedded log."""
-_KAFKA = Pace(longest_us=2_000_000, sleeps=(*LOCAL.sleeps, "changelog.", "checkpoints."), patience_s=30.0)
+_KAFKA = Pace(
+    longest_us=2_000_000,
+    sleeps=(*LOCAL.sleeps, "changelog.", "checkpoints."),
+    once=("checkpoints.before-claim", "checkpoints.claimed", "changelog.claimed"),
+    patience_s=30.0,
+)
 """A process on Kafka: it waits for topics and for fences, and may sleep while its transactions are open."""
 _ZOOKEEPER = Pace(patience_s=30.0)
 _JOB = "lab job"

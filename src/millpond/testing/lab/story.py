@@ -32,11 +32,13 @@ class Pace:
     Attributes:
         longest_us: A death at any moment comes at most so many microseconds after its process's birth.
         sleeps: Beginnings of the names of points at which a process may sleep instead of dying.
+        once: Points that a process passes only once, beyond those that are so everywhere.
         patience_s: How long a successor may be held up by a process that sleeps.
     """
 
     longest_us: int = 250_000
     sleeps: tuple[str, ...] = ("commit.", "restore.", "blob.", "rocksdb-local.")
+    once: tuple[str, ...] = ()
     patience_s: float = 5.0
 
 
@@ -143,7 +145,7 @@ def _at_point(chance: random.Random, point: str, pace: Pace, *, first: bool) -> 
     if point == _GARBAGE:
         left = _dying(chance, Death("commit.before-write", 0 if first else chance.randrange(2)))
         return [left, Life(death=Death(point), collects=True)]
-    passes = 0 if first or point in _ONCE or point in _IN_A_BATCH else chance.randrange(3)
+    passes = 0 if first or point in (*_ONCE, *pace.once, *_IN_A_BATCH) else chance.randrange(3)
     asleep = point.startswith(pace.sleeps) and chance.random() < 0.2
     death = Death(point, min(passes, 1) if point.startswith("restore") else passes, asleep=asleep)
     wiped = point in _FROM_BACKENDS or (point.startswith("restore") and chance.random() < 0.5)
