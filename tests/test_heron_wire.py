@@ -83,7 +83,7 @@ def test_the_answer_to_a_registration_has_no_text():
 def test_the_answer_to_a_save_has_an_empty_text():
     """A save is answered with a status with an empty message, the instance, and the checkpoint's id."""
     instance = messages.parse("SaveInstanceStateRequest", decode(SAVE_PACKET)[2]).instance
-    _, reqid, body = decode(answers.saved(REQID, instance, CHECKPOINT))
+    _, reqid, body = decode(answers.saved(REQID, instance.SerializeToString(), CHECKPOINT))
 
     assert reqid == REQID
     assert (

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from threading import RLock
 
-from millpond.blob.store import BlobCapabilities, BlobEntry, BlobStore, Body, Unfinished
+from millpond.blob.store import BlobCapabilities, BlobEntry, BlobStore, Body, BytesBody, Unfinished
 from millpond.errors import StateNotFoundError
 
 Hook = Callable[[str, str], None]
@@ -43,8 +43,11 @@ class MemoryBlobStore(BlobStore):
     def put(self, key: str, body: Body, *, if_absent: bool = False) -> bool:
         """Make the object *key*."""
         self.before("put", key)
-        with body.open() as stream:
-            data = stream.read()
+        if type(body) is BytesBody:  # what is in memory needs no stream
+            data = body.data
+        else:
+            with body.open() as stream:
+                data = stream.read()
         with self._lock:
             if if_absent and key in self.objects:
                 return False

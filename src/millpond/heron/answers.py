@@ -10,7 +10,7 @@ from attrs import frozen
 from millpond.heron import messages
 from millpond.heron.fetched import Fetched
 from millpond.heron.fields import bytes_field, bytes_head, varint
-from millpond.heron.framing import encode, encode_head
+from millpond.heron.framing import encode, encode_head, heads_of
 from millpond.heron.messages import NOTOK, OK, full_name, message
 
 _CHECKPOINT = 4
@@ -47,7 +47,7 @@ REQUESTS = frozenset(_RESPONSES)
 """The names of all requests that are served."""
 
 
-_SAVED = full_name("SaveInstanceStateResponse")
+_SAVED = heads_of(full_name("SaveInstanceStateResponse"))
 _OK_STATUS = bytes_field(1, b"\x08\x01\x12\x00")
 """A status of OK with an empty message."""
 
@@ -74,14 +74,17 @@ def cleaned(reqid: bytes, ids: Sequence[str] = (), refusal: str = "") -> bytes:
     return encode(response_to("CleanStatefulCheckpointRequest"), reqid, answer.SerializeToString())
 
 
-def saved(reqid: bytes, instance: Any, checkpoint: str, refusal: str = "") -> bytes:
-    """Answer a save; a successful one is written by hand, since it is what a server does most."""
-    if refusal:
-        body: bytes = _about_state("SaveInstanceStateResponse", instance, checkpoint, refusal).SerializeToString()
-        return encode(_SAVED, reqid, body)
-    about, id = instance.SerializeToString(), checkpoint.encode()
+def saved(reqid: bytes, about: bytes, checkpoint: str) -> bytes:
+    """Answer a save with OK; *about* is its instance. Written by hand, since it is what a server does most."""
+    id = checkpoint.encode()
     body = b"%b\x12%b%b\x1a%b%b" % (_OK_STATUS, varint(len(about)), about, varint(len(id)), id)
-    return encode(_SAVED, reqid, body)
+    return _SAVED.write(reqid, len(body)) + body
+
+
+def not_saved(reqid: bytes, instance: Any, checkpoint: str, refusal: str) -> bytes:
+    """Answer a save that was not carried out."""
+    body = _about_state("SaveInstanceStateResponse", instance, checkpoint, refusal).SerializeToString()
+    return encode(response_to("SaveInstanceStateRequest"), reqid, body)
 
 
 def not_fetched(reqid: bytes, instance: Any, checkpoint: str, refusal: str) -> bytes:

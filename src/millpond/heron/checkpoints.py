@@ -107,7 +107,8 @@ class Checkpoints:
 
     def is_cleaned(self, key: StateKey) -> bool:
         """Tell whether a save for *key* is to be refused."""
-        return key.checkpoint in self._cleaned.get(key.topology, ()) and self._rules.refuse_cleaned
+        cleaned = self._cleaned.get(key.topology)
+        return cleaned is not None and key.checkpoint in cleaned and self._rules.refuse_cleaned
 
     def check(self, key: StateKey) -> None:
         """Raise CleanedCheckpointError where it is."""

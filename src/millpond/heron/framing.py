@@ -54,19 +54,53 @@ def new_reqid() -> bytes:
     return str(uuid.uuid4())[:REQID_SIZE].encode("ascii")
 
 
-def encode_head(name: str, reqid: bytes, size: int) -> bytes:
-    """Give all of a packet that comes before a body of *size* bytes."""
-    if len(reqid) != REQID_SIZE:
-        raise ValueError(f"a request id has {REQID_SIZE} bytes, not {len(reqid)}")
-    type_name = _type_name(name)
-    return b"%b%b%b%b" % (_LENGTH.pack(_FIXED - 4 + len(type_name) + size), type_name, reqid, _LENGTH.pack(size))
+class Heads:
+    """
+    The heads of all packets with one type name, read and written in one step.
+
+    Attributes:
+        size: In bytes.
+    """
+
+    def __init__(self, name: str) -> None:
+        """Take the type name."""
+        text = name.encode("ascii")
+        self._name = _LENGTH.pack(len(text)) + text
+        self._form = struct.Struct(f">I{len(self._name)}s{REQID_SIZE}sI")
+        self.size = self._form.size
+
+    def write(self, reqid: bytes, size: int) -> bytes:
+        """Give all of a packet that comes before a body of *size* bytes."""
+        if len(reqid) != REQID_SIZE:
+            raise ValueError(f"a request id has {REQID_SIZE} bytes, not {len(reqid)}")
+        return self._form.pack(self.size - 4 + size, self._name, reqid, size)
+
+    def read(self, data: bytes, at: int) -> tuple[int, bytes, int, int] | None:
+        """
+        Give size and request id of the packet that begins at *at*, and where its body begins and ends in *data*.
+
+        None where it has another type, is malformed, or is not all there.
+        """
+        there = len(data) - at
+        if there < self.size:
+            return None
+        total, name, reqid, size = self._form.unpack_from(data, at)
+        total += 4
+        start = at + self.size
+        if total > there or name != self._name or self.size + size > total:
+            return None
+        return total, reqid, start, start + size
 
 
 @cache
-def _type_name(name: str) -> bytes:
-    """Give a type name with its length."""
-    text = name.encode("ascii")
-    return _LENGTH.pack(len(text)) + text
+def heads_of(name: str) -> Heads:
+    """Give the heads of packets with a type name of ours."""
+    return Heads(name)
+
+
+def encode_head(name: str, reqid: bytes, size: int) -> bytes:
+    """Give all of a packet that comes before a body of *size* bytes."""
+    return heads_of(name).write(reqid, size)
 
 
 def encode(name: str, reqid: bytes, body: bytes) -> bytes:

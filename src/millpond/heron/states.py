@@ -58,9 +58,9 @@ class StateStore:
 
     def save(self, key: StateKey, state: bytes | None, plan: Plan | None = None) -> Seal:
         """Store a state that is in memory; see :meth:`save_spooled`."""
-        self._check(key)
+        path = self._checked_path(key)
         data, found = seal(key, state)
-        self._save(key, BytesBody(data), found, plan)
+        self._save(key, path, BytesBody(data), found, plan)
         return found
 
     def save_spooled(self, key: StateKey, spool: Spool, plan: Plan | None = None) -> Seal:
@@ -73,22 +73,23 @@ class StateStore:
             TransientError: The store failed.
         """
         try:
-            self._check(key)
+            path = self._checked_path(key)
             found = spool.finish(key)
-            self._save(key, FileBody(spool.path, spool.size), found, plan)
+            self._save(key, path, FileBody(spool.path, spool.size), found, plan)
         finally:
             spool.discard()
         return found
 
-    def _check(self, key: StateKey) -> None:
+    def _checked_path(self, key: StateKey) -> str:
         """Refuse a key that has no path, or a checkpoint that has gone."""
-        _ = key.path
+        path = key.path
         self._checkpoints.check(key)
+        return path
 
-    def _save(self, key: StateKey, body: Body, found: Seal, plan: Plan | None) -> None:
-        self.blobs.put(key.path, body)
+    def _save(self, key: StateKey, path: str, body: Body, found: Seal, plan: Plan | None) -> None:
+        self.blobs.put(path, body)
         if self._checkpoints.is_cleaned(key):
-            self.blobs.delete([key.path])
+            self.blobs.delete([path])
             self._checkpoints.check(key)
         if plan is not None:
             self._note(key, found, plan)
