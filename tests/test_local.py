@@ -30,6 +30,7 @@ from millpond.local import (
     job_folder,
     known_digests,
     list_files,
+    refuse_to_leave,
     unescape_name,
     write_durably,
 )
@@ -326,6 +327,25 @@ def test_a_link_that_leads_out_is_refused(tmp_path: Path, inner: str) -> None:
         finally:
             task.close()
     assert (outside / "kept").is_dir()
+
+
+def test_what_leads_out_of_a_folder_is_refused_however_it_does(tmp_path: Path) -> None:
+    """Links out, links to links, circles and ``..`` are refused; names, links within, a root that is a link are not."""
+    real = tmp_path / "real"
+    (real / "a" / "b").mkdir(parents=True)
+    root = tmp_path / "root"
+    root.symlink_to(real)
+    (real / "within").symlink_to(real / "a")
+    (real / "out").symlink_to(tmp_path)
+    (real / "a" / "far").symlink_to(root / "out")
+    (real / "circle").symlink_to(real / "circle")
+    for inside in ("", "a", "a/b", "a/missing/too", "within/b", "a/../a"):
+        assert refuse_to_leave(root, root / inside) == root / inside
+    for outside in ("out", "out/x", "a/far", "a/far/x", "within/far", "circle", "..", "a/../..", "../root-too"):
+        with pytest.raises(ConfigError, match="leads out"):
+            refuse_to_leave(root, root / outside)
+    with pytest.raises(ConfigError, match="leads out"):
+        refuse_to_leave(root, tmp_path / "root-too")
 
 
 def test_opening_removes_what_was_left_unfinished_and_nothing_else(tmp_path: Path) -> None:

@@ -290,13 +290,29 @@ def task_root(state_dir: Path, job: str, job_id: str, task: str) -> Path:
 def refuse_to_leave(root: Path, path: Path) -> Path:
     """Give *path* if it is in *root* once all symbolic links are followed; raise ConfigError if not."""
     with explained("follow", path):
-        try:
-            inside = path.resolve().is_relative_to(root.resolve())
-        except RuntimeError:  # pathlib's word for a circle of links, up to Python 3.12
-            inside = False
+        inside = _is_free_of_links(str(root), str(path)) or _resolves_inside(root, path)
     if not inside:
         raise ConfigError(f"{path} leads out of {root} by a symbolic link: remove the link")
     return path
+
+
+def _is_free_of_links(root: str, path: str) -> bool:
+    """Whether *path* is *root* with names that are no links: the usual case, for a third of what following costs."""
+    if not path.startswith(root + os.sep):
+        return path == root
+    names = path[len(root) + 1 :].split(os.sep)  # noqa: PTH206 - pathlib would cost as much as following
+    for name in names:
+        root = f"{root}{os.sep}{name}"
+        if name == os.pardir or os.path.islink(root):  # noqa: PTH114
+            return False
+    return True
+
+
+def _resolves_inside(root: Path, path: Path) -> bool:
+    try:
+        return path.resolve().is_relative_to(root.resolve())
+    except RuntimeError:  # pathlib's word for a circle of links, up to Python 3.12
+        return False
 
 
 def _folders(path: Path) -> list[str]:
