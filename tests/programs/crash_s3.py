@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lab_runs import run_beside
+from lab_runs import Served, run_beside
 from services import versitygw
 from services.s3_server import S3Server
 
@@ -36,11 +36,11 @@ cleanup_every = 1
 
 
 @contextmanager
-def serve(folder: Path) -> Iterator[tuple[str, Mapping[str, str]]]:
+def serve(folder: Path) -> Iterator[Served]:
     """Serve a bucket; credentials come from the environment."""
     with versitygw.serve(folder) as server:
         _make_bucket(server)
-        yield template_of(server), server.environment
+        yield Served(template_of(server), server.environment)
 
 
 def template_of(server: S3Server) -> str:
