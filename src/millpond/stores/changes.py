@@ -20,7 +20,7 @@ from millpond.errors import StateNotFoundError
 from millpond.formats import change_file
 from millpond.spi import Change
 from millpond.stores.budget import Allowance
-from millpond.stores.merge import Cursor, Pieces, merged_changes, newest_changes
+from millpond.stores.merge import Column, Pieces, merged_changes, newest_changes
 from millpond.stores.runs import Run
 
 KEEP_BYTES = 16 << 20
@@ -160,17 +160,17 @@ class KeptChanges:
 def _write(directory: Path, runs: list[Run]) -> Spilled:
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{secrets.token_hex(8)}.changes"
-    change_file.write(path, chain.from_iterable(merged_changes(_cursors(runs))))
+    change_file.write(path, chain.from_iterable(merged_changes(_columns(runs))))
     return Spilled(runs[0].number, runs[-1].number, path)
 
 
-def _cursors(runs: Iterable[Run]) -> list[Cursor]:
-    return [Cursor(run.keys, run.entries) for run in runs]
+def _columns(runs: Iterable[Run]) -> list[Column]:
+    return [Column(run.keys, run.values) for run in runs]
 
 
 def _merged(pieces: list[Piece]) -> Iterator[Change]:
     """Merge *pieces*, oldest first."""
-    runs = merged_changes(_cursors(piece for piece in pieces if isinstance(piece, Run)))
+    runs = merged_changes(_columns(piece for piece in pieces if isinstance(piece, Run)))
     files = [change_file.read_frames(piece.path) for piece in pieces if isinstance(piece, Spilled)]
     # Runs are always younger than files: they are spilled in order.
     return chain.from_iterable(newest_changes([Pieces(source) for source in (*files, runs)]) if files else runs)

@@ -17,6 +17,9 @@ PIECE = 512
 """So many entries of one source are merged at once."""
 
 _FIRST_PIECE = 16
+_MERGED = 2_048
+"""About so many changes of all runs together are merged at once: they fit into a core's cache."""
+_FEWEST = 32
 
 Item = tuple[bytes, bytes]
 _key_of = itemgetter(0)
@@ -62,13 +65,39 @@ class Cursor:
         return self._keys[low : self._low]
 
 
-def merged_changes(cursors: Sequence[Cursor]) -> Iterator[Sequence[Change]]:
-    """Give each key of *cursors* (ascending, oldest first) once, in order, with its newest value; in pieces."""
-    while left := [cursor for cursor in cursors if cursor]:
-        until = min(cursor.ahead(PIECE) for cursor in left)
+class Column:
+    """The changes of one sorted run that a merge has not passed yet."""
+
+    __slots__ = ("_high", "_keys", "_low", "_values")
+
+    def __init__(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
+        """Stand before the first of *keys*, which are sorted; *values* are theirs."""
+        self._keys, self._values = keys, values
+        self._low, self._high = 0, len(keys)
+
+    def __bool__(self) -> bool:
+        """Say whether anything is left."""
+        return self._low < self._high
+
+    def ahead(self, count: int) -> bytes:
+        """Give the key *count* changes ahead, or the last one that is left; something must be left."""
+        return self._keys[min(self._low + count, self._high) - 1]
+
+    def take(self, until: bytes) -> Iterator[Change]:
+        """Give the changes up to the key *until*, itself included, and stand behind them."""
+        low = self._low
+        self._low = high = bisect_right(self._keys, until, low, self._high)
+        return zip(self._keys[low:high], self._values[low:high], strict=True)
+
+
+def merged_changes(columns: Sequence[Column]) -> Iterator[Sequence[Change]]:
+    """Give each key of *columns* (oldest first) once, in order, with its newest value; in pieces."""
+    while left := [column for column in columns if column]:
+        count = max(_FEWEST, _MERGED // len(left))
+        until = min(column.ahead(count) for column in left)
         newest: dict[bytes, bytes | None] = {}
-        for cursor in left:
-            _take_into(newest, cursor, until)
+        for column in left:
+            newest.update(column.take(until))
         yield sorted(newest.items(), key=_key_of)
 
 

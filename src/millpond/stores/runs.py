@@ -24,7 +24,7 @@ RUN_BYTES = 4 << 20
 """A run has no more bytes, its keys' overhead included, unless it is a single record."""
 
 RECORD_OVERHEAD = 160
-"""What a record takes beside the bytes of its key and value: two objects, a place in a dict, an index and a list."""
+"""What a record takes beside the bytes of its key and value: two objects, a place in a dict, an index and two lists."""
 
 MAX_WAITING = 8
 """So many closed runs of one store may wait for the engine."""
@@ -48,7 +48,7 @@ MISSING: Final = Missing()
 class Run:
     """A closed run: its entries never change again."""
 
-    __slots__ = ("_keys", "entries", "number", "size")
+    __slots__ = ("_keys", "_values", "entries", "number", "size")
 
     def __init__(self, number: int, entries: Entries, size: int, keys: list[bytes] | None = None) -> None:
         """Take over *entries*, which hold *size* bytes with their overhead, and their sorted *keys* if known."""
@@ -56,6 +56,7 @@ class Run:
         self.entries = entries
         self.size = size
         self._keys = keys
+        self._values: list[bytes | None] | None = None
 
     @property
     def keys(self) -> list[bytes]:
@@ -65,12 +66,19 @@ class Run:
             keys = self._keys = sorted(self.entries)
         return keys
 
+    @property
+    def values(self) -> list[bytes | None]:
+        """Give the values in the order of their keys; looked up once, since that costs a merge most of its time."""
+        values = self._values
+        if values is None:
+            values = self._values = list(map(self.entries.__getitem__, self.keys))
+        return values
+
     def batches(self) -> Iterator[list[Change]]:
         """Give the changes in order, in pieces of ``BATCH``."""
-        keys = iter(self.keys)
-        value_of = self.entries.__getitem__
-        while piece := list(islice(keys, BATCH)):
-            yield list(zip(piece, map(value_of, piece), strict=True))
+        changes = zip(self.keys, self.values, strict=True)
+        while piece := list(islice(changes, BATCH)):
+            yield piece
 
 
 class AppliedRuns:
