@@ -75,10 +75,9 @@ LOGS = (
     ),
     Breakage(
         "BR-097",
-        f"{_SOURCE}kafka/seat.py",
-        "        if isinstance(found, FencedError) and self.transactions and open_s >= self.transaction_timeout_s:\n"
-        "            return self._timed_out(doing, open_s)\n",
-        "",
-        f"{_TESTS}test_kafka_log.py::test_a_transaction_that_the_brokers_gave_up_may_be_begun_anew_by_the_next_owner",
+        f"{_SOURCE}kafka/appending.py",
+        "            elif time.monotonic() - moved > self._seat.timeout_s:\n",
+        "            elif moved < 0:\n",
+        f"{_TESTS}test_kafka_log.py::test_records_that_nobody_acknowledges_are_not_waited_for_beyond_the_time",
     ),
 )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import socket
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -403,6 +405,22 @@ def test_without_transactions_a_record_that_a_broker_refuses_fails_its_append(ka
         for _ in range(100):  # the brokers hear of it in their own time
             append_with(writer, topic, [(b"b", os.urandom(5_000))])
     log.close()
+
+
+def test_records_that_nobody_acknowledges_are_not_waited_for_beyond_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that takes connections and never answers costs an append its time-out, and no more."""
+    monkeypatch.setattr(KafkaLog, "_limit", lambda log, topic: 1_000_000)  # else that would be asked for, and time out
+    begun = time.monotonic()
+
+    def check() -> None:
+        assert time.monotonic() - begun < 10, "it waits on"
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        log = KafkaLog([f"127.0.0.1:{silent.getsockname()[1]}"], timeout_s=1, transactions=False)
+        with pytest.raises(TransientError, match="_MSG_TIMED_OUT"), log.writer("anybody").append() as append:
+            append.add("topic", 0, [(b"a", b"1")])
+            append.flush(check)
+        log.close()
 
 
 def narrow(address: str, topic: str, limit: int) -> None:
