@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -37,7 +37,7 @@ class Metrics:
 
     def __init__(self) -> None:
         """Begin at nothing."""
-        self._counts: Counter[str] = Counter()
+        self._counts: defaultdict[str, float] = defaultdict(float)
         self._lock = threading.Lock()
 
     def __call__(self, event: Event) -> None:
@@ -45,7 +45,8 @@ class Metrics:
         found = _counted(event)
         if found:
             with self._lock:
-                self._counts.update(found)
+                for name, value in found.items():
+                    self._counts[name] += value
 
     def snapshot(self) -> dict[str, float]:
         """Give all counters; those of which nothing is known are 0."""
@@ -73,9 +74,12 @@ def _counted(event: Event) -> dict[str, float]:
     return {} if rule is None else rule(event)
 
 
-def _moved(noun: str, event: events.StateSaved | events.StateFetched) -> dict[str, float]:
-    plural, past, verb = {"save": ("saves", "saved", "save"), "fetch": ("fetches", "fetched", "fetch")}[noun]
-    return {plural: 1, f"{past}_bytes": event.size, f"{verb}_seconds": event.duration_s}
+def _saved(event: events.StateSaved) -> dict[str, float]:
+    return {"saves": 1, "saved_bytes": event.size, "save_seconds": event.duration_s}
+
+
+def _fetched(event: events.StateFetched) -> dict[str, float]:
+    return {"fetches": 1, "fetched_bytes": event.size, "fetch_seconds": event.duration_s}
 
 
 def _ended(event: events.Disconnected) -> dict[str, float]:
@@ -93,8 +97,8 @@ _RULES: dict[type[Event], Callable[..., dict[str, float]]] = {
     events.ConnectionRefused: lambda _: {"connections_refused": 1},
     events.Registered: lambda _: {"registrations": 1},
     events.RegistrationRefused: lambda _: {"registrations_refused": 1},
-    events.StateSaved: lambda event: _moved("save", event),
-    events.StateFetched: lambda event: _moved("fetch", event),
+    events.StateSaved: _saved,
+    events.StateFetched: _fetched,
     events.CheckpointsCleaned: _cleaned,
     events.RetentionFailed: lambda _: {"retention_failures": 1},
     events.RequestFailed: lambda _: {"failures": 1},

@@ -36,6 +36,7 @@ class Reader:
         self._states = service.states
         self._held_state = self._settings.held_state
         self._limits = {name: self._largest(name) for name in REQUESTS}
+        self._small = min(self._held_state, self._limits[SAVE])
         self._pending = bytearray()
         self._skip = 0
         self._inflow: Inflow | None = None
@@ -154,10 +155,11 @@ class Reader:
 
     def _save_at_once(self, data: bytes | memoryview, at: int) -> int:
         """Save right here where the store never waits and nothing of this client is at work; give the packet's size."""
-        if self._skip or self._inflow is not None or not isinstance(data, bytes) or self._queue.is_busy:
+        # A large save of which more is to come has its place in the queue.
+        if self._skip or not isinstance(data, bytes) or self._queue.is_busy:
             return 0
         asked = small_save.read(data, at)
-        if asked is None or asked.total - 4 > self._limits[SAVE] or len(asked.state or b"") > self._held_state:
+        if asked is None or asked.total > self._small:
             return 0
         packet = self._service.handler.save_at_once(self._link, asked, self._service.busy)
         if packet is None:
