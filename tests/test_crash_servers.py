@@ -70,11 +70,11 @@ def test_a_bit_flipped_in_a_bucket_never_gives_another_state() -> None:
 @slow
 def test_a_few_trials_on_kafka_lose_and_leave_nothing(on_kafka: list[str]) -> None:
     """A job whose changes and checkpoints lie in Kafka dies at each of their steps, and goes on exactly."""
-    found = lab(*on_kafka, "--seeds", "21-28")
+    found = lab(*on_kafka, "--seeds", "21-29")
 
-    assert (7, []) == (found["runs"], found["failed"])
+    assert (8, []) == (found["runs"], found["failed"])
     points = [point for point in found["deaths"] if point.startswith(("checkpoints.", "changelog."))]
-    assert 7 == len(points) and all(found["deaths"][point] for point in points)
+    assert 8 == len(points) and all(found["deaths"][point] for point in points)
 
 
 @slow
@@ -115,7 +115,7 @@ def test_a_log_that_is_wrong_for_plain_readers_is_found() -> None:
 @slow
 def test_a_transaction_that_nobody_ends_is_found(on_kafka: list[str]) -> None:
     """Where a new owner does not end what its dead predecessor had open, nothing behind it can be read."""
-    found = lab(*on_kafka, "--seeds", "26", patch=DOES_NOT_FENCE, code=1)
+    found = lab(*on_kafka, "--seeds", "27", patch=DOES_NOT_FENCE, code=1)
 
     assert any("open transaction" in each["told"] for each in found["failed"])
 

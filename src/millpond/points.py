@@ -41,6 +41,7 @@ ROOM_POINTS = (
     "records.before-removal",
     "checkpoints.written",
     "checkpoints.before-write",
+    "checkpoints.sent",
     "checkpoints.claimed",
     "checkpoints.before-claim",
     "blob.objects-sent",

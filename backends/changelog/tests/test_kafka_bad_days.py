@@ -25,6 +25,7 @@ from services.kafka_fixtures import OwnKafka, need_kafka
 from millpond.checkpoint import Checkpoint, CheckpointId, SystemStreamPartition
 from millpond.clock import SystemClock
 from millpond.errors import ConfigError, FencedError, StateNotFoundError, TransientError
+from millpond.points import POINTS
 from millpond.spi import JobContext, Secret, VersionPolicy
 from millpond_changelog.checkpoints.manager import KafkaCheckpoints
 from millpond_changelog.checkpoints.settings import KafkaCheckpointsSettings
@@ -349,7 +350,7 @@ def await_end_of_transactions(manager: KafkaCheckpoints) -> None:
     raise AssertionError("a transaction is still open")
 
 
-STEPS = ["checkpoints.before-claim", "checkpoints.claimed", "checkpoints.before-write", "checkpoints.written"]
+STEPS = [point for point in POINTS if point.startswith("checkpoints.")]
 
 
 @pytest.mark.parametrize("step", STEPS)

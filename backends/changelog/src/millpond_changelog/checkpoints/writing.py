@@ -273,6 +273,7 @@ class TaskWriter:
         with append:
             append.add(self.reader.follower.topic, 0, changes, headers=headers)
             append.flush()
+            reached("checkpoints.sent")
             try:
                 append.commit()
             except BaseException:
