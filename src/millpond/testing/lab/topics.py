@@ -27,7 +27,14 @@ _PAUSE_S = 0.05
 
 @frozen
 class Partition:
-    """One partition of an open log."""
+    """
+    One partition of an open log.
+
+    Attributes:
+        log: The log.
+        topic: Which topic.
+        number: Which partition of it.
+    """
 
     log: Log
     topic: str
