@@ -8,6 +8,7 @@ same of both. To begin anew would fence a successor, so an owner has to find out
 from __future__ import annotations
 
 import logging
+import re
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -146,7 +147,8 @@ def _end(producer: Producer) -> None:
         producer.flush(0)
     close = getattr(producer, "close", None)  # older drivers end with the last reference
     if close is not None:
-        # The driver tries to abort what one that was fenced has open, and warns on standard error that it cannot.
-        warnings.filterwarnings("ignore", _LAST_WORDS, RuntimeWarning)
+        # The driver tries to abort what one that was fenced has open, and warns on standard error that it cannot. It
+        # does so in its caller's name: nobody else's warnings are touched.
+        warnings.filterwarnings("ignore", _LAST_WORDS, RuntimeWarning, module=rf"{re.escape(__name__)}\Z")
         with suppress(KafkaException, SystemError):  # the latter by a slip of the driver's, where a warning is an error
             close()
