@@ -11,7 +11,7 @@ from attrs import frozen
 from millpond.hosts.kafka.decisions import Part
 
 if TYPE_CHECKING:
-    from millpond.hosts.kafka.driver import Message
+    from confluent_kafka import Message
 
 Offsets = Mapping[Part, int]
 

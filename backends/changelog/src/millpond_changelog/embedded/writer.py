@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import islice
+from pathlib import Path
 from threading import RLock
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from attrs import define
 
+from millpond.clock import Clock
 from millpond.errors import ConfigError, FencedError, FormatError, MillpondError, StoreClosedError, TransientError
 from millpond.log import Append, LogWriter, unchecked
 from millpond.points import reached
@@ -23,9 +25,6 @@ from millpond_changelog.embedded.frames import AppendId
 from millpond_changelog.embedded.locking import lock_on, take
 from millpond_changelog.embedded.owners import OwnerFile, Place, Slot, claimed, committed, refuse_replaced
 from millpond_changelog.embedded.partition import Partition
-
-if TYPE_CHECKING:
-    from millpond_changelog.embedded.log import EmbeddedLog
 
 _RECORDS = 1_000
 _SIZE = 256 << 10
@@ -39,10 +38,38 @@ class _Part:
     last: int = -1
 
 
+class Folders(Protocol):
+    """What a writer needs of the log that made it."""
+
+    @property
+    def owners(self) -> Path:
+        """The folder of the owners' files."""
+
+    @property
+    def timeout_s(self) -> float:
+        """How long a lock is waited for."""
+
+    @property
+    def clock(self) -> Clock:
+        """Gives records their time."""
+
+    def partition(self, name: str, number: int) -> Partition:
+        """Give a partition; StateNotFoundError if it is not there."""
+
+    def find(self, name: str, identity: bytes, number: int) -> Partition | None:
+        """Give a partition of the topic that has *identity*; None if that is gone."""
+
+    def largest_record(self, name: str) -> int:
+        """Give the most bytes that a key and a value may have together in a topic."""
+
+    def let_go(self, writer: FolderWriter) -> None:
+        """Forget a writer that is closed."""
+
+
 class FolderWriter(LogWriter):
     """The right of one owner to append; an earlier writer of it commits nothing any more."""
 
-    def __init__(self, log: EmbeddedLog, owner: str) -> None:
+    def __init__(self, log: Folders, owner: str) -> None:
         """Take over from the owner's writer before."""
         self.log = log
         self.file = OwnerFile.named(log.owners, owner)
