@@ -14,10 +14,10 @@ _S3_TESTS = "backends/s3/tests/"
 OBJECTS = (
     Breakage(
         "BR-001",
-        f"{_ROCKSDB}retention.py",
-        " and name.id < last and (name.writer == writer or others)]",
-        " and (name.writer == writer or others)]",
-        f"{_ROCKSDB_TESTS}test_rocksdb_local.py::test_a_replaced_writer_s_cleanup_cannot_reach_its_successor_s_images",
+        "src/millpond/blob/retention.py",
+        "        and name.epoch < epoch\n",
+        "",
+        "tests/test_blob_job.py::test_a_replaced_owners_sweep_does_not_reach_its_successors_objects",
     ),
     Breakage(
         "BR-003",

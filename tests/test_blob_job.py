@@ -554,6 +554,24 @@ def test_a_zombie_that_wakes_harms_nothing(world: World):
     assert (3, expected) == world.restored("other disk")
 
 
+def test_a_replaced_owners_sweep_does_not_reach_its_successors_objects(world: World):
+    """However late it comes, the sweep of an owner that has not noticed that it was replaced removes nothing newer."""
+    world.stores, world.settings = {"a": "memory"}, {"changes": False}
+    old = world.open("old disk")
+    fill(old, 100)
+    commit(old, 0)
+    manager, last = old._engine._task.backups[0].manager, old.last
+    successor = world.open("new disk")
+    fill(successor, 100, text="y")
+    commit(successor, 1)
+    expected = contents(successor)
+    world.clock.turn(1_000_000)
+    manager.cleanup([last])
+
+    assert manager._swept
+    assert (1, expected) == world.restored("another disk")
+
+
 def test_a_restore_that_races_the_old_owners_cleanup(world: World):
     """While a new owner reads a checkpoint, the old one's late clean-up removes nothing of it."""
     world.stores = {"a": "memory"}
