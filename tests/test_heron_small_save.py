@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from heron_servers import COUNT0, NAME, REQID, TOPOLOGY, save_packet, serving
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millpond.heron import messages, peers, small_save
@@ -34,16 +34,21 @@ def read(packet: bytes, at: int = 0) -> tuple[str, int, bytes, str, bytes | None
     return None if found is None else (*found.instance, found.checkpoint, found.state)
 
 
+@settings(deadline=None)
 @given(INSTANCES, st.text(max_size=200), LENGTHS | st.none())
 def test_every_save_of_herons_form_is_read_as_it_is_parsed(instance: Instance, checkpoint: str, size: int | None):
-    """Whatever a peer saves is read to the same place, id and state, also behind and before another packet."""
+    """A save is read to the same place, id and state, also between others; long names are left to the parser."""
     packet = save_packet(instance, checkpoint, None if size is None else bytes(size))
+    wanted = parsed(packet)
+    if max(len(wanted[2]), len(checkpoint.encode())) > 127:
+        wanted = None
 
-    assert read(packet) == parsed(packet)
-    assert read(b"before" + packet + b"behind", 6) == parsed(packet)
+    assert read(packet) == wanted
+    assert read(b"before" + packet + b"behind", 6) == wanted
     assert small_save.read(packet[:-1], 0) is None
 
 
+@settings(deadline=None)
 @given(
     st.integers(0, 200),
     st.binary(min_size=1, max_size=3),
@@ -52,7 +57,7 @@ def test_every_save_of_herons_form_is_read_as_it_is_parsed(instance: Instance, c
 )
 def test_a_changed_save_is_never_read_otherwise_than_parsed(place: int, change: bytes, cut: int, state: bytes | None):
     """Where bytes of a body are changed, added or taken away, it is read as it is parsed, or left to the parser."""
-    body = decode(save_packet(Instance("count-" * 20, 7), "1717-1", state))[2]
+    body = decode(save_packet(Instance("count-" * 9, 7), "1717-1", state))[2]
     place %= len(body)
     packet = encode(full_name(SAVE), REQID, body[:place] + change + body[place + cut :])
 

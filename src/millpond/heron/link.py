@@ -58,7 +58,8 @@ class Link:
         """Keep *packet* until :meth:`write_out`; *held* bytes of the budget are let go of once it is written."""
         self._out.append(packet)
         self.unsent += len(packet)
-        self._owed += held
+        if held:
+            self._owed += held
 
     def write_out(self) -> None:
         """Hand what is to be sent to the transport; what it takes is no longer held."""

@@ -2,8 +2,9 @@
 A small save in the form in which Heron's peers write it, read without a parser. Pure.
 
 That is the instance, then the checkpoint: its id, then its state if there is one; each field once, nothing else, and
-no length of more than three bytes. Whatever is not of this form, be it right or wrong, is left to the parser, so this
-file refuses nothing. An instance saves again at each checkpoint, so what its bytes mean is remembered.
+instance and id short. Whatever is not of this form, be it right or wrong, is left to the parser, so this file refuses
+nothing. Instances save again at each checkpoint, and a checkpoint has many instances: what their bytes mean is
+remembered.
 """
 
 from __future__ import annotations
@@ -17,9 +18,8 @@ from millpond.heron.framing import heads_of
 from millpond.heron.messages import SYSTEM, full_name, text
 
 _HEADS = heads_of(full_name("SaveInstanceStateRequest"))
-_LONGEST_INSTANCE = 512
-_INSTANCE, _CHECKPOINT, _ID, _STATE = 0x0A, 0x12, 0x0A, 0x12
-"""Tags of fields 1 and 2 of bytes."""
+_FIRST, _SECOND = 0x0A, 0x12
+"""Tags of fields 1 and 2, of bytes: the instance and the checkpoint, and in the latter the id and the state."""
 
 
 class KnownInstance(NamedTuple):
@@ -67,47 +67,59 @@ def read(data: bytes, at: int) -> SmallSave | None:
     if head is None:
         return None
     total, reqid, at, end = head
-    # A field that ends where it should not is not followed by what has to follow, so only the last end is compared.
     try:
-        at, stop = _content(data, at, _INSTANCE)
-        instance = _instance(data[at:stop]) if stop - at <= _LONGEST_INSTANCE else None
-        at, stop = _content(data, stop, _CHECKPOINT)
-        if instance is None or stop != end:
+        stop = at + 2 + data[at + 1]
+        instance = _instance(data[at:stop])
+        if instance is None or data[stop] != _SECOND:
             return None
-        at, stop = _content(data, at, _ID)
-        checkpoint, state = data[at:stop].decode(), None
-        if stop < end:
-            at, stop = _content(data, stop, _STATE)
-            state = data[at:stop]
-    except (IndexError, _OtherFormError, UnicodeDecodeError):
+        at, size = stop + 2, data[stop + 1]
+        if size > 0x7F:
+            at, size = _long(data, at, size)
+        if at + size != end:
+            return None
+        stop = at + 2 + data[at + 1]
+        checkpoint = _checkpoint(data[at:stop])
+        if checkpoint is None:
+            return None
+        if stop == end:
+            return SmallSave(total, reqid, instance, checkpoint, None)
+        if data[stop] != _SECOND:
+            return None
+        at, size = stop + 2, data[stop + 1]
+        if size > 0x7F:
+            at, size = _long(data, at, size)
+    except IndexError:  # some length leads beyond all that there is
         return None
-    return SmallSave(total, reqid, instance, checkpoint, state) if stop == end else None
+    return SmallSave(total, reqid, instance, checkpoint, data[at:end]) if at + size == end else None
 
 
-def _content(data: bytes, at: int, tag: int) -> tuple[int, int]:
-    """Give where the content of the field at *at* begins and ends; IndexError, _OtherFormError: there is none."""
-    if data[at] != tag:
-        raise _OtherFormError
-    at += 2
-    if (size := data[at - 1]) < 0x80:
-        return at, at + size
-    at += 1
-    if (byte := data[at - 1]) < 0x80:
-        return at, at + size - 0x80 + (byte << 7)
-    at += 1
-    if (last := data[at - 1]) < 0x80:
-        return at, at + size - 0x80 + (byte - 0x80 << 7) + (last << 14)
-    raise _OtherFormError
+def _long(data: bytes, at: int, first: int) -> tuple[int, int]:
+    """Give where a length ends whose *first* byte is before *at*, and the length; -1 for one of more than 3 bytes."""
+    second = data[at]
+    if second < 0x80:
+        return at + 1, first - 0x80 + (second << 7)
+    third = data[at + 1]
+    return at + 2, first - 0x80 + (second - 0x80 << 7) + (third << 14) if third < 0x80 else -1
 
 
-class _OtherFormError(Exception):
-    """A field is not what has to be there."""
+def _short(field: bytes) -> bytes | None:
+    """Give the content of a whole field 1 that is short; None where it is none."""
+    return field[2:] if len(field) > 1 and field[0] == _FIRST and field[1] == len(field) - 2 < 0x80 else None
 
 
 @lru_cache(maxsize=1024)
-def _instance(data: bytes) -> KnownInstance | None:
+def _instance(field: bytes) -> KnownInstance | None:
     try:
-        found = messages.parse("Instance", data, SYSTEM)
+        found = messages.parse("Instance", _short(field) or b"", SYSTEM)
         return KnownInstance(text(found.info.component_name), found.info.component_index, found.SerializeToString())
     except FormatError:
+        return None
+
+
+@lru_cache(maxsize=1024)
+def _checkpoint(field: bytes) -> str | None:
+    content = _short(field)
+    try:
+        return None if content is None else content.decode()
+    except UnicodeDecodeError:
         return None
