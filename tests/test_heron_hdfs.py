@@ -14,20 +14,21 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import count
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 from attrs import frozen
-from heron_servers import COUNT0, COUNT1, HOST, ID, NAME, TIMEOUT_S, TOPOLOGY
+from heron_servers import COUNT0, COUNT1, HOST, ID, NAME, REQID, TIMEOUT_S, TOPOLOGY
 from services import hdfs
 from services.file_system_server import is_needed
 
+from millpond.heron import peers
 from millpond.heron.double import CoordinatorDouble, StreamManagerDouble
-from millpond.heron.messages import message
-from millpond.heron.peers import Instance, Topology
+from millpond.heron.messages import NOTOK, message
+from millpond.heron.peers import Instance, Topology, Wire
 
 LARGE = b"h" * 3_000_000
 ALONE = Topology(NAME, ID, (COUNT0, COUNT1))
@@ -189,3 +190,38 @@ def test_a_damaged_file_on_hdfs_is_refused(tmp_path: Path, place: Hdfs):
 
         assert restored(port, "7-2") is None
         assert restored(port, "7-1") is None
+
+
+def test_every_name_that_heron_can_write_on_hdfs_is_found(tmp_path: Path, place: Hdfs):
+    """Components with signs that URLs and patterns use are restored from Heron's files, go on, and are cleaned."""
+    odd = [Instance(name, 0, number) for number, name in enumerate(("a\\b#c?d*", "[a]{b}", "a%41+&; |\"'<>^`=,$"), 1)]
+    topology = Topology(NAME, ID, tuple(odd))
+    for each in odd:
+        place.herons_storage_writes("7-1", each, each.component.encode())
+    with command(stateful(tmp_path, place)) as (_, port):
+        with StreamManagerDouble(HOST, port, topology, "stmgr-1") as stmgr:
+            assert stmgr.restore("7-1") == {each: each.component.encode() for each in odd}
+            assert stmgr.save(dict.fromkeys(odd, b"new"), "7-2") == set(odd)
+            assert stmgr.restore("7-2") == dict.fromkeys(odd, b"new")
+        with CoordinatorDouble(HOST, port, topology) as coordinator:
+            assert list(coordinator.clean("7-2").cleaned_checkpoint_ids) == ["7-1"]
+            assert {path.split("/")[1] for path in place.files()} == {"7-2"}
+
+
+def test_a_colon_is_no_part_of_a_name_on_hdfs(place: Hdfs):
+    """HDFS itself refuses a colon, so Heron cannot have written a state under such a name."""
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        place.herons_storage_writes("7-1", Instance("co:unt", 0), b"old")
+    refused.value.close()
+    assert refused.value.code == 400
+
+
+def test_a_state_under_a_name_with_a_tilde_is_told(tmp_path: Path, place: Hdfs):
+    """A tilde marks uploads that are not whole: such a state is not given out, and the refusal says where it lies."""
+    tilde = Instance("co~unt", 0)
+    place.herons_storage_writes("7-1", tilde, b"old")
+    with command(stateful(tmp_path, place)) as (_, port), closing(Wire(HOST, port, TIMEOUT_S)) as wire:
+        wire.send(peers.get(tilde, "7-1", REQID))
+        answer = wire.receive()
+    assert answer.message.status.status == NOTOK
+    assert "Heron would have it at 'word-count/7-1/co~unt/0'" in answer.message.status.message

@@ -65,6 +65,9 @@ class HdfsStore(FsspecStore):
         "remove": "write and execute on that folder",
     })  # fmt: skip
 
+    # Each operation escapes the path by itself, and a namenode takes all names but those with a colon.
+    not_in_keys: ClassVar[frozenset[str]] = frozenset("~\0:")
+
     def _connect(self) -> Any:
         from requests.adapters import HTTPAdapter
 

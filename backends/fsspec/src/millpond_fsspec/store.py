@@ -15,13 +15,6 @@ from millpond_fsspec.place import Instances, Place
 
 _BUGS = (AttributeError, NameError, AssertionError)
 """Nothing that an operator or a repetition could mend."""
-_NOT_IN_KEYS = frozenset("~\\\0#?*[]{}:")
-
-
-def check_key(key: str) -> None:
-    """Refuse a key that could lead out of the root, or that an implementation would read as something else."""
-    if not {"", ".", ".."}.isdisjoint(key.split("/")) or not _NOT_IN_KEYS.isdisjoint(key):
-        raise ConfigError(f"{key[:200]!r} is no key of an object: it could lead out of its folder")
 
 
 class FsspecStore(BlobStore):
@@ -36,6 +29,8 @@ class FsspecStore(BlobStore):
     """One instance serves all threads."""
     permissions: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """What each verb needs, in the words of those who grant it."""
+    not_in_keys: ClassVar[frozenset[str]] = frozenset("~\\\0#?*[]{}:")
+    """What an implementation would read as something else: a home, a pattern, a query; and what marks an upload."""
 
     def __init__(self, place: Place, capabilities: BlobCapabilities) -> None:
         """Keep what is given; nothing is opened yet."""
@@ -45,13 +40,13 @@ class FsspecStore(BlobStore):
 
     def put(self, key: str, body: Body, *, if_absent: bool = False) -> bool:
         """Make the object *key*, and see that it has the size of *body*."""
-        check_key(key)
+        self._check_key(key)
         with self._told("write", key), self._instances.use() as fs:
             return self._put(fs, key, body, if_absent=if_absent)
 
     def get(self, key: str, start: int = 0, length: int | None = None) -> bytes:
         """Give *length* bytes of the object *key* from *start* on."""
-        check_key(key)
+        self._check_key(key)
         if length is not None and length <= 0:
             length = 0
         with self._told("read", key), self._instances.use() as fs:
@@ -65,7 +60,7 @@ class FsspecStore(BlobStore):
     def delete(self, keys: Collection[str]) -> None:
         """Remove *keys*; missing ones are fine."""
         for key in keys:
-            check_key(key)
+            self._check_key(key)
         if keys:
             with self._told("remove", min(keys)), self._instances.use() as fs:
                 self._delete(fs, keys)
@@ -113,6 +108,11 @@ class FsspecStore(BlobStore):
     def _now(self, fs: Any) -> int: ...
 
     # What an implementation uses
+
+    def _check_key(self, key: str) -> None:
+        """Refuse a key that could lead out of the root, or that the implementation would read as something else."""
+        if not {"", ".", ".."}.isdisjoint(key.split("/")) or not self.not_in_keys.isdisjoint(key):
+            raise ConfigError(f"{key[:200]!r} is no key of an object: it could lead out of its folder")
 
     @contextmanager
     def _told(self, verb: str, key: str) -> Iterator[None]:
