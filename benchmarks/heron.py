@@ -172,21 +172,33 @@ def small_saves(root: Path, seconds: float, repetitions: int) -> list[Row]:
     """Measure saves of 1 kB over 16 connections to the memory store beside the echoes."""
     packet = save_packet(os.urandom(1000), "1717000000000000000-1717000300")
     rates: dict[str, list[float]] = {"ours": [], "streams": [], "protocol": []}
+    costs: dict[str, list[float]] = {name: [] for name in rates}
     with (
-        child(serve_heron, str(root / "small"), "memory") as (heron, _),
-        child(serve_echo, "streams") as (streams, _),
-        child(serve_echo, "protocol") as (protocol, _),
+        child(serve_heron, str(root / "small"), "memory") as ours,
+        child(serve_echo, "streams") as streams,
+        child(serve_echo, "protocol") as protocol,
     ):
         for number in range(repetitions + 1):
-            for name, port in (("ours", heron), ("streams", streams), ("protocol", protocol)):
-                measured = rate(port, packet, seconds if number else 0.5) / 1000
+            for name, (port, pid) in (("ours", ours), ("streams", streams), ("protocol", protocol)):
+                spent, begun = processor_s(pid), time.perf_counter()
+                measured = rate(port, packet, seconds if number else 0.5)
+                answered = measured * (time.perf_counter() - begun)
                 if number:
-                    rates[name].append(measured)
+                    rates[name].append(measured / 1000)
+                    costs[name].append((processor_s(pid) - spent) / answered * 1e6)
     what = f"saves of 1 kB over {CONNECTIONS} connections, memory store, beside an echo"
+    cost = "processor time of such a save, beside that of an echo by asyncio's streams"
     return [
         Row(f"{what} by asyncio's streams", rates["ours"], rates["streams"], "k/s", ">= 0.5x", at_least(0.5)),
         Row(f"{what} by a protocol class", rates["ours"], rates["protocol"], "k/s", "", at_least(0)),
+        Row(cost, costs["ours"], costs["streams"], "us", "", at_least(0)),
     ]
+
+
+def processor_s(pid: int) -> float:
+    """Give the seconds for which the threads of a process were on a processor."""
+    spent = [(task / "schedstat").read_text("ascii").split()[0] for task in Path(f"/proc/{pid}/task").iterdir()]
+    return sum(map(int, spent)) / 1e9
 
 
 # ------------------------------------------------------------------------------------------------- a large save
