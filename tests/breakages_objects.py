@@ -6,8 +6,6 @@ from breakage import Breakage
 
 _COMMIT = "tests/test_fault_classes_commit.py::"
 _BLOB = "tests/test_fault_classes_blob.py::"
-_ROCKSDB = "backends/rocksdb/src/millpond_rocksdb/"
-_ROCKSDB_TESTS = "backends/rocksdb/tests/"
 _S3 = "backends/s3/src/millpond_s3/"
 _S3_TESTS = "backends/s3/tests/"
 

@@ -51,14 +51,10 @@ RECORDS = (
     ),
     Breakage(
         "BR-070",
-        "src/millpond/records/pins.py",
-        "        with named(self.folder.where(escaped)):\n            record = decode_own(self.task, data)\n",
-        "        with named(self.folder.where(escaped)):\n"
-        "            try:\n"
-        "                record = decode_own(self.task, data)\n"
-        "            except Exception:\n"
-        "                return None\n",
-        "tests/test_records.py::test_a_damaged_pin_is_named",
+        "src/millpond/blob/backup.py",
+        "        after = max((markers[marker] for marker in read.lost), default=None)\n",
+        "        after = None\n",
+        "tests/test_blob_job.py::test_a_manifest_that_cannot_be_read_keeps_what_its_checkpoint_may_need",
     ),
     Breakage(
         "BR-073",

@@ -120,7 +120,7 @@ def test_a_task_whose_records_are_here_is_not_dead(world: World, transfers: Tran
 
 
 def test_a_manifest_that_cannot_be_read_keeps_everything_older(world: World, transfers: TransferPool):
-    """If a retained checkpoint's manifest is damaged, nothing that it may need is garbage; the same in clean-ups."""
+    """If a retained checkpoint's manifest is damaged, nothing that it may need is garbage."""
     task = one_commit(world)
     state = retained(task)
     data = TaskKeys.of("flights", "1", blobs.TASK).data("main")

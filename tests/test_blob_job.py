@@ -34,6 +34,7 @@ from millpond.events import (
     StoreRestored,
 )
 from millpond.formats.blob_manifest import BackupManifest
+from millpond.formats.blob_marker import BlobMarker
 
 pytest.importorskip("rocksdict")
 
@@ -570,6 +571,29 @@ def test_a_replaced_owners_sweep_does_not_reach_its_successors_objects(world: Wo
 
     assert manager._swept
     assert (1, expected) == world.restored("another disk")
+
+
+def test_a_manifest_that_cannot_be_read_keeps_what_its_checkpoint_may_need(world: World):
+    """While it is damaged, nobody knows what it names, and a sweep removes none of that; mended, all is there."""
+    world.stores, world.settings, world.retain = {"a": "memory"}, {"changes": False, "alone": "1kB"}, 3
+    task = world.open()
+    fill(task, 100, text="x")
+    first = commit(task, 0)
+    expected = contents(task)
+    fill(task, 100, text="y")
+    commit(task, 1)
+    world.close()
+    marker = BlobMarker.parse(first.markers["main"]["a"])
+    manifest = TaskKeys.of(world.name, "1", blobs.TASK).data("main") + marker.object, marker.start + marker.length // 2
+    world.damage(*manifest)
+    task = world.open()
+    world.clock.turn(1_000_000)
+    fill(task, 100, text="z")
+    commit(task, 2)
+    assert task._engine._task.backups[0].manager._swept
+    world.damage(*manifest)
+
+    assert (0, expected) == world.restored("another disk", at=str(first.id))
 
 
 def test_a_restore_that_races_the_old_owners_cleanup(world: World):
