@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millpond.heron import messages, peers, small_save
+from millpond.heron.events import Connected
 from millpond.heron.fields import bytes_field
 from millpond.heron.framing import decode, encode
 from millpond.heron.messages import NOTOK, OK, NotThatMessageError, full_name
@@ -130,6 +131,20 @@ def test_a_small_save_waits_for_the_memory_that_others_hold_no_longer_than_they_
         raw.send(packet[3000:])
         assert raw.answer()[2].status.status == OK
         assert served.ask(lambda: served.server.service.budget.held) == 0
+
+
+def test_each_packet_of_a_stream_has_its_own_time(tmp_path: Path):
+    """A client whose every read ends within a packet is not taken for one that trickles: the time begins anew."""
+    packet = save_packet(COUNT0, "7-1", b"state")
+    with serving(tmp_path) as served, served.raw() as raw:
+        raw.send(packet[:50])
+        served.ear.wait(Connected)
+        (connection,) = served.server.connections
+        while (begun := served.ask(lambda: connection.reader.packet_since)) is None:
+            pass  # until it was read; the time-out of tests ends it
+        raw.send(packet[50:] + packet[:50])
+        assert raw.answer()[2].status.status == OK
+        assert served.ask(lambda: connection.reader.packet_since) > begun
 
 
 def test_a_registered_client_completes_its_part_by_small_saves(tmp_path: Path):

@@ -164,6 +164,7 @@ class Reader:
         packet = self._service.handler.save_at_once(self._link, asked, self._service.busy)
         if packet is None:
             return 0
+        self.packet_since = None
         if self._reserved:
             self._service.budget.give_back(self._reserved)
             self._reserved = 0
