@@ -7,12 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 import engines
 from coordinator_rigs import rigs  # noqa: F401 - a fixture
 from services.kafka_fixtures import kafka_address, own_kafka  # noqa: F401 - fixtures
+
+settings.register_profile("unhurried", settings(), deadline=None)  # on a busy machine an example may take its time
+settings.load_profile("unhurried")
 
 
 @pytest.fixture

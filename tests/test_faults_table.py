@@ -148,11 +148,12 @@ def test_each_fault_that_a_test_catches_is_brought_in():
         (1, "E   NameError: name 'evolve' is not defined\n1 failed", Outcome.SLIP),
         (0, "1 passed", Outcome.UNNOTICED),
         (0, "1 skipped", Outcome.SKIPPED),
+        (1, "", Outcome.UNNOTICED),
         (2, "1 error", Outcome.UNNOTICED),
     ],
 )
 def test_only_a_test_that_fails_has_noticed(code: int, text: str, wanted: Outcome):
-    """A test that was skipped, was not found, or met a slip of the edit has noticed nothing."""
+    """A test that was skipped, hung, was not found, or met a slip of the edit has noticed nothing."""
     assert wanted is outcome(code, text)
 
 

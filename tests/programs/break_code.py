@@ -32,6 +32,8 @@ from fault_breakages import BREAKAGES
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("src", "backends", "tests", "examples", "docs", "pyproject.toml")
 _TIMEOUT_S = 600.0
+_SETTLED = ("--hypothesis-profile", "ci")
+"""Property tests try the same examples each time, however long one takes."""
 _FAILED = 1
 """What pytest ends with when a test failed, and nothing else was wrong."""
 _SLIP = re.compile(r"^E +(?:\w+\.)*(?:Name|Attribute|UnboundLocal|Syntax|Import|ModuleNotFound)Error\b", re.MULTILINE)
@@ -115,8 +117,12 @@ def tried(tree: Path, breakage: Breakage) -> Outcome:
 
 
 def outcome(code: int, text: str) -> Outcome:
-    """Read what pytest ended with and printed. A name that is not there is a slip of the edit, and no fault."""
-    if code == _FAILED:
+    """
+    Read what pytest ended with and printed.
+
+    A name that is not there is a slip of the edit, and no fault. One that hangs ends the run without a last word.
+    """
+    if code == _FAILED and " failed" in text:
         return Outcome.SLIP if _SLIP.search(text) else Outcome.NOTICED
     return Outcome.SKIPPED if code == 0 and " passed" not in text else Outcome.UNNOTICED
 
@@ -138,8 +144,9 @@ def broken(text: str, breakage: Breakage) -> str:
 def run(tree: Path, test: str) -> subprocess.CompletedProcess[str]:
     """Run *test* on the code in *tree*, whatever is installed; where a server is missing it skips, and never fails."""
     sources = [tree / "src", *sorted(tree.glob("backends/*/src"))]
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--timeout", "120", test]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, sources)), "HYPOTHESIS_PROFILE": "ci"}
+    options = ["-q", "-x", "-p", "no:cacheprovider", "--timeout", "120", *_SETTLED]
+    command = [sys.executable, "-m", "pytest", *options, test]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, sources))}
     environment.pop("MILLPOND_INSIST", None)
     return subprocess.run(
         command, cwd=tree, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
