@@ -75,7 +75,8 @@ _OF_A_FOLDER = (
 """Those of an embedded log."""
 _KAFKA = Pace(
     longest_us=2_000_000,
-    sleeps=(*LOCAL.sleeps, "changelog.", "checkpoints."),
+    # Not before the claim is there: who wakes there claims once more, and owns the task rightly.
+    sleeps=(*LOCAL.sleeps, "changelog.", "checkpoints.claimed", "checkpoints.before-write", "checkpoints.written"),
     once=("checkpoints.before-claim", "checkpoints.claimed", "changelog.claimed"),
     patience_s=30.0,
 )
