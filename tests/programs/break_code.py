@@ -111,7 +111,7 @@ def tried(tree: Path, breakage: Breakage) -> Outcome:
     said = outcome(ended.returncode, ended.stdout)
     sys.stdout.write(f"{breakage.fault} {said.value} by {breakage.test}\n")
     if said is not Outcome.NOTICED:
-        sys.stdout.write(f"{ended.stdout[-1500:]}\n")
+        sys.stdout.write(f"pytest ended with {ended.returncode}\n{ended.stdout[-1500:]}\n{ended.stderr[-3000:]}\n")
     sys.stdout.flush()
     return said
 
