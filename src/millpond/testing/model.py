@@ -196,16 +196,19 @@ class JobModel(RuleBasedStateMachine):
             told = self._settled.pop(0)
             world, self.perhaps = self.perhaps, None
             if told.published and world is not None and told.id not in self.worlds:
-                self.worlds[told.id] = world
-                self.listed.insert(0, told.id)
+                self._list(told.id, world)
 
     def _published(self, id: CheckpointId, world: World) -> None:
         self._settle()
+        self._list(id, world)
+        self.perhaps = None
+
+    def _list(self, id: CheckpointId, world: World) -> None:
+        """Note that *id* is the newest; what is beyond the retained ones may go from now on."""
         self.worlds[id] = world
         if id not in self.listed:
             self.listed.insert(0, id)
         del self.listed[self.retain :]
-        self.perhaps = None
 
     # ------------------------------------------------------------------------------------------------- writing
 
