@@ -11,6 +11,7 @@ from millpond.commit.decisions import (
     admit,
     checkpoint_markers,
     marker_problems,
+    mixed_stores,
     outcome,
     over_the_allowance,
     superseded,
@@ -111,3 +112,19 @@ def test_rubbish_notes_are_named(given, problem):
     said = note_problem(given)
 
     assert (problem is None and said is None) or problem in said
+
+
+@pytest.mark.parametrize(
+    ("imaged", "markers", "uploaded", "mixed"),
+    [
+        ({"a"}, {"x": {"a": "2"}}, {"x": {"a": "2"}}, []),
+        ({"a"}, {"x": {"a": "1"}}, {}, ["a"]),
+        ({"a"}, {"x": {"a": "2"}, "y": {"a": "1"}}, {"x": {"a": "2"}}, ["a"]),
+        ({"a"}, {"x": {"a": "2"}, "y": {}}, {"x": {"a": "2"}}, []),
+        (set(), {"x": {"a": "1"}}, {}, []),
+        ({"b", "a"}, {"x": {"a": "1", "b": "1"}}, {"x": {}}, ["a", "b"]),
+    ],
+)
+def test_a_checkpoint_names_no_image_that_its_markers_are_not_of(imaged, markers, uploaded, mixed):
+    """A store with a new image has a new marker of each backend that has one."""
+    assert mixed == mixed_stores(imaged, markers, uploaded)

@@ -93,6 +93,23 @@ def test_pins_keep_what_they_pin(tmp_path: Path):
     state.teardown()
 
 
+@pytest.mark.parametrize("fault", ["write, answer lost, unreadable", "write, unreadable"])
+def test_what_an_unknown_commit_published_is_gone_on_with(fault: str):
+    """A script: the commit behind one of unknown outcome, with nothing new in it, comes back on an empty disk."""
+    state = DirectoryModel()
+    state.put(store="a", key=b"k1", value=b"1")
+    state.commit()
+    state.put(store="a", key=b"k1", value=b"22")
+    state.commit_that_fails(fault=fault)
+    state.commit()
+    last = state.task.last
+    assert last is not None
+    assert last.images["a"] == last.markers["disk"]["a"]  # rocksdb-local's marker is the name of its image
+    state.crash(empty=True)
+    state.go_back(back=1, empty=True)
+    state.teardown()
+
+
 def test_the_model_finds_a_collection_that_takes_too_much(monkeypatch: pytest.MonkeyPatch):
     """The model fails on a collection that takes what a pin keeps."""
     from millpond.testing.lab import leftovers

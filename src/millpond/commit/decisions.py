@@ -84,6 +84,29 @@ def checkpoint_markers(
     return markers
 
 
+def mixed_stores(
+    imaged: set[str], markers: Mapping[str, Mapping[str, str]], uploaded: Mapping[str, Markers]
+) -> list[str]:
+    """
+    Give the stores of which a checkpoint would name a new image, and a marker of an earlier one. There must be none.
+
+    On the same disk it would be restored from that image, and on an empty one from a marker that is of another.
+
+    Args:
+        imaged: Stores with an image that no earlier checkpoint has.
+        markers: The new checkpoint's markers, by backend and store.
+        uploaded: For each backend that was called, its new markers.
+    """
+    return sorted(
+        {
+            store
+            for key, held in markers.items()
+            for store in held
+            if store in imaged and store not in uploaded.get(key, {})
+        }
+    )
+
+
 def marker_problems(given: object, wanted: Collection[str]) -> str | None:
     """Say in a sentence what is wrong with the markers that a backend gave; None: nothing."""
     if not isinstance(given, Mapping):

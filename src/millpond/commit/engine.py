@@ -12,7 +12,14 @@ from functools import partial
 from millpond.checkpoint import Checkpoint, CheckpointId, SystemStreamPartition
 from millpond.commit.attempt import Attempt
 from millpond.commit.backing import Backing
-from millpond.commit.decisions import Admission, admit, checkpoint_markers, outcome, over_the_allowance
+from millpond.commit.decisions import (
+    Admission,
+    admit,
+    checkpoint_markers,
+    mixed_stores,
+    outcome,
+    over_the_allowance,
+)
 from millpond.commit.imaging import Imaging
 from millpond.commit.keeping import Keeping
 from millpond.commit.parts import CommitPolicy, CommitTask
@@ -311,6 +318,7 @@ class CommitEngine:
         settled = self._point.settle()
         if settled is not None:
             self._advance(settled.attempt, settled.checkpoint)
+            self._imaging.go_on_with_published(attempt)
         if attempt.error is not None:
             raise attempt.error
         self._renew_bases(attempt)
@@ -346,16 +354,20 @@ class CommitEngine:
     def _checkpoint(self, attempt: Attempt) -> Checkpoint:
         last = self.last
         images = {store.name: store.image.name for store in self._stores.values() if store.image is not None}
+        made = {name for name, image in attempt.images.items() if image.name != images.get(name)}
         images.update({name: image.name for name, image in attempt.images.items()})
+        markers = checkpoint_markers(
+            {store.name: store.backends for store in self._stores.values()},
+            {} if last is None else last.markers,
+            attempt.uploaded,
+            attempt.failed,
+        )
+        if mixed := mixed_stores(made, markers, attempt.uploaded):
+            raise AssertionError(f"there are new images of {mixed}, and markers of earlier ones")
         return Checkpoint(
             id=attempt.id,
             offsets=attempt.offsets,
-            markers=checkpoint_markers(
-                {store.name: store.backends for store in self._stores.values()},
-                {} if last is None else last.markers,
-                attempt.uploaded,
-                attempt.failed,
-            ),
+            markers=markers,
             claim=self._task.claim,
             parent=None if last is None else last.id,
             layout=self._task.job.layout,
@@ -373,7 +385,7 @@ class CommitEngine:
         self._keeping.remember(checkpoint)
         self.failures, self.timeouts, self.last_error, self._unraised = 0, 0, None, None
         for name, image in attempt.images.items():
-            self._stores[name].stale_images = self._stores[name].image is not image
+            self._stores[name].stale_images |= self._stores[name].image is not image
             self._stores[name].image = image
         for name in attempt.marks:
             self._stores[name].advance(attempt.marks[name], checkpoint, attempt.uploaded)

@@ -63,6 +63,19 @@ class Imaging:
         attempt.images[store.name] = Image(store.name, name, staged)
         store.buffered.checkpoint(staged)
 
+    def go_on_with_published(self, attempt: Attempt) -> None:
+        """
+        Drop the images of stores of which the last checkpoint turns out to hold all, and take its own; commit lane.
+
+        An earlier commit's outcome was unknown when these images were made. Nobody is asked to back them up, since
+        that commit has been: so its images are those of this one, too.
+        """
+        for name, mark in attempt.marks.items():
+            store, image = self._stores[name], attempt.images.get(name)
+            if mark == store.mark and store.image is not None and image is not None and image is not store.image:
+                discard(image)
+                attempt.images[name] = store.image
+
     def seal(self, attempt: Attempt) -> None:
         """Give the staged images their digests and manifests, and put them in their places; on the commit lane."""
         begun = self._task.now()

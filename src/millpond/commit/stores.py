@@ -101,8 +101,12 @@ class CommittedStore:
         return mark != self.mark or bool(self.unsent) or self.image is None
 
     def callers(self, mark: int) -> Collection[str]:
-        """Give the marker keys of the backends that a checkpoint at *mark* has to call for this store."""
-        return self.backends if mark != self.mark else self.unsent
+        """
+        Give the marker keys of the backends that a checkpoint at *mark* has to call for this store.
+
+        All of them where there is a new image, also if it holds the same: a checkpoint's markers are of its images.
+        """
+        return self.backends if mark != self.mark or self.image is None else self.unsent
 
     def advance(self, mark: int, checkpoint: Checkpoint, uploaded: Mapping[str, Markers]) -> None:
         """
