@@ -17,7 +17,7 @@ from millpond.testing.model import JobModel
 SHRUNK = bool(os.environ.get("MILLPOND_MODEL_SHRINKS"))  # takes minutes: a step opens a job
 
 BOUNDED = settings(
-    max_examples=8,
+    max_examples=int(os.environ.get("MILLPOND_MODEL", "8")),
     stateful_step_count=20,
     deadline=None,
     suppress_health_check=list(HealthCheck),
