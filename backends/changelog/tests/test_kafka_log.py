@@ -23,6 +23,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from millpond.errors import ConfigError, FencedError, FormatError, StateNotFoundError, StoreClosedError, TransientError
 from millpond.log import Batch, Log, LogWriter
 from millpond_changelog.kafka.log import KafkaLog
+from millpond_changelog.kafka.topics import Topics
 
 _numbers = count(1)
 
@@ -351,6 +352,19 @@ def test_to_append_to_a_topic_that_is_not_there_is_told_by_its_name(kafka_addres
         append.add("not-there", 0, [(b"a", b"1")])
         append.flush()
     log.close()
+
+
+def test_a_deleted_topic_is_gone_when_its_deletion_returns(
+    log: KafkaLog, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that is behind, and shows the topic a moment longer, is waited for."""
+    look, asked = Topics._look, count(1)
+    stale = look(log._place, topic)
+    monkeypatch.setattr(Topics, "_look", lambda place, name: stale if next(asked) <= 3 else look(place, name))
+    log.delete(topic)
+    assert next(asked) == 5
+    with pytest.raises(StateNotFoundError):
+        log.describe(topic)
 
 
 def test_a_check_stops_an_append_and_a_reading(log: KafkaLog, topic: str) -> None:

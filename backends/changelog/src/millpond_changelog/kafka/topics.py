@@ -76,9 +76,11 @@ class Topics:
         self._await_leaders(name)
 
     def delete(self, name: str) -> None:
-        """Remove the topic *name*; a missing one is fine."""
+        """Remove the topic *name*, and wait until it is not shown any more; a missing one is fine."""
         doing = Doing(verb="delete", right="DELETE", topic=name)
+        before = self._identity(name)
         self._ask(doing, lambda admin: admin.delete_topics([name], **self._times())[name], ABSENT)
+        self._await_absence(name, before)
 
     def describe(self, name: str) -> Topic:
         """Look at the topic *name*."""
@@ -134,6 +136,20 @@ class Topics:
     def _look(self, name: str) -> Any:
         doing = Doing(verb="look at", right="DESCRIBE", topic=name)
         return self._ask(doing, lambda admin: admin.describe_topics(TopicCollection([name]), **self._time())[name])
+
+    def _identity(self, name: str) -> str | None:
+        try:
+            return str(self._look(name).topic_id)
+        except StateNotFoundError:
+            return None
+
+    def _await_absence(self, name: str, identity: str | None) -> None:
+        """Wait until the topic is gone, or another one has its name: a broker may show it for a moment longer."""
+        deadline = time.monotonic() + self.timeout_s
+        while identity is not None and self._identity(name) == identity:
+            if time.monotonic() > deadline:
+                raise TransientError(f"the topic {name!r} was deleted, but is still shown after {self.timeout_s:g} s")
+            Event().wait(_PAUSE_S)
 
     def _await_leaders(self, name: str) -> None:
         """Wait until each partition of a new topic has a leader: for a moment after its creation nobody knows it."""
