@@ -20,7 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it gives th
     OffsetSpec,
 )
 
-from millpond.errors import StateNotFoundError, StoreClosedError, TransientError
+from millpond.errors import ConfigError, StateNotFoundError, StoreClosedError, TransientError
 from millpond.log import Extent, Topic
 from millpond_changelog.kafka.clients import Clients, Complaints
 from millpond_changelog.kafka.driver_errors import ABSENT, Doing, translate
@@ -138,9 +138,10 @@ class Topics:
         return self._ask(doing, lambda admin: admin.describe_topics(TopicCollection([name]), **self._time())[name])
 
     def _identity(self, name: str) -> str | None:
+        """Give the id of a topic; None if there is none, or if it is not for us to look at."""
         try:
             return str(self._look(name).topic_id)
-        except StateNotFoundError:
+        except (StateNotFoundError, ConfigError):
             return None
 
     def _await_absence(self, name: str, identity: str | None) -> None:
