@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as LateError
+from contextlib import suppress
 from functools import partial
 from threading import Event
 from typing import Any, TypeVar
@@ -120,7 +121,8 @@ class Topics:
             # A broker that goes while it is asked may be reported without an error: with an offset that means "none".
             if len(found) == len(wanted) and min(found) >= 0:
                 return found
-            self._see_that_it_is_there(name, partition)
+            with suppress(TransientError):  # who cannot be asked now is asked again: by then another may lead
+                self._see_that_it_is_there(name, partition, min(patience, self.timeout_s))
             if time.monotonic() > deadline:
                 raise TransientError(
                     f"partition {partition} of the topic {name!r} has no leader, or it does not answer"
@@ -128,14 +130,15 @@ class Topics:
             Event().wait(_PAUSE_S)
             patience *= 2
 
-    def _see_that_it_is_there(self, name: str, partition: int) -> None:
-        count = len(self._look(name).partitions)
+    def _see_that_it_is_there(self, name: str, partition: int, patience_s: float) -> None:
+        count = len(self._look(name, patience_s).partitions)
         if partition >= count:
             raise StateNotFoundError(f"the topic {name!r} has {count} partitions: there is no partition {partition}")
 
-    def _look(self, name: str) -> Any:
+    def _look(self, name: str, patience_s: float | None = None) -> Any:
         doing = Doing(verb="look at", right="DESCRIBE", topic=name)
-        return self._ask(doing, lambda admin: admin.describe_topics(TopicCollection([name]), **self._time())[name])
+        times = self._time() if patience_s is None else {"request_timeout": patience_s}
+        return self._ask(doing, lambda admin: admin.describe_topics(TopicCollection([name]), **times)[name])
 
     def _identity(self, name: str) -> str | None:
         """Give the id of a topic; None if there is none, or if it is not for us to look at."""
