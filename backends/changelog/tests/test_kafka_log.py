@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -365,6 +366,35 @@ def test_a_deleted_topic_is_gone_when_its_deletion_returns(
     assert next(asked) == 5
     with pytest.raises(StateNotFoundError):
         log.describe(topic)
+
+
+def test_a_look_for_a_lost_leader_takes_seconds_and_is_made_again(
+    log: KafkaLog, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While nobody tells offsets, who cannot be asked for the topic is asked again; at the end that is what is told."""
+    put(log, topic, (b"a", b"1"))
+    whole, wait, unanswered, patiences = log.extent(topic, 0), Topics._await, 3, []
+
+    def leaderless(place: Topics, doing: Any, answer: Any, *rest: Any, **more: Any) -> Any:
+        nonlocal unanswered
+        if doing.verb != "look into" or not unanswered:
+            return wait(place, doing, answer, *rest, **more)
+        unanswered -= 1
+        return None
+
+    def away(_place: Topics, _name: str, patience_s: float | None = None) -> None:
+        patiences.append(patience_s)
+        raise TransientError("the controller is away")
+
+    monkeypatch.setattr(Topics, "_await", leaderless)
+    monkeypatch.setattr(Topics, "_look", away)
+    assert log.extent(topic, 0) == whole
+    assert patiences == [2.0]
+    monkeypatch.setattr(log._place, "timeout_s", 0.3)
+    unanswered = 1_000
+    with pytest.raises(TransientError, match="the controller is away"):
+        log.extent(topic, 0)
+    assert max(patiences[1:]) <= 0.3
 
 
 def test_a_check_stops_an_append_and_a_reading(log: KafkaLog, topic: str) -> None:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as LateError
-from contextlib import suppress
 from functools import partial
 from threading import Event
 from typing import Any, TypeVar
@@ -114,31 +113,36 @@ class Topics:
         doing = Doing(verb="look into", right="DESCRIBE", topic=name)
         deadline, patience = time.monotonic() + self.timeout_s, _PATIENCE_S
         while True:
-            times = {"request_timeout": min(patience, self.timeout_s)}
+            patience = min(patience, max(deadline - time.monotonic(), _PAUSE_S))
+            times = {"request_timeout": patience}
             asked = [self._begin(doing, _offset_of(where, spec, times)) for spec in wanted]
             answers = [self._await(doing, each, ABSENT | _LEADERLESS) for each in asked]
             found = [int(each.offset) for each in answers if each is not None]
             # A broker that goes while it is asked may be reported without an error: with an offset that means "none".
             if len(found) == len(wanted) and min(found) >= 0:
                 return found
-            with suppress(TransientError):  # who cannot be asked now is asked again: by then another may lead
-                self._see_that_it_is_there(name, partition, min(patience, self.timeout_s))
+            trouble = self._why_none(name, partition, patience)
             if time.monotonic() > deadline:
-                raise TransientError(
-                    f"partition {partition} of the topic {name!r} has no leader, or it does not answer"
-                )
+                raise trouble
             Event().wait(_PAUSE_S)
             patience *= 2
 
-    def _see_that_it_is_there(self, name: str, partition: int, patience_s: float) -> None:
-        count = len(self._look(name, patience_s).partitions)
+    def _why_none(self, name: str, partition: int, patience_s: float) -> TransientError:
+        """See that a partition is there; give what to raise if nobody tells its offsets in time."""
+        try:
+            count = len(self._look(name, patience_s).partitions)
+        except TransientError as error:  # asked again: by then another may lead
+            return error
         if partition >= count:
             raise StateNotFoundError(f"the topic {name!r} has {count} partitions: there is no partition {partition}")
+        return TransientError(f"partition {partition} of the topic {name!r} has no leader, or it does not answer")
 
     def _look(self, name: str, patience_s: float | None = None) -> Any:
         doing = Doing(verb="look at", right="DESCRIBE", topic=name)
         times = self._time() if patience_s is None else {"request_timeout": patience_s}
-        return self._ask(doing, lambda admin: admin.describe_topics(TopicCollection([name]), **times)[name])
+        return self._ask(
+            doing, lambda admin: admin.describe_topics(TopicCollection([name]), **times)[name], patience_s=patience_s
+        )
 
     def _identity(self, name: str) -> str | None:
         """Give the id of a topic; None if there is none, or if it is not for us to look at."""
@@ -175,11 +179,16 @@ class Topics:
         return {"request_timeout": self.timeout_s, "operation_timeout": self.timeout_s}
 
     def _ask(
-        self, doing: Doing, call: Callable[[AdminClient], Future[T]], fine: Collection[str] = frozenset()
+        self,
+        doing: Doing,
+        call: Callable[[AdminClient], Future[T]],
+        fine: Collection[str] = frozenset(),
+        *,
+        patience_s: float | None = None,
     ) -> T | None:
         """Ask and wait; None if the answer is an error whose name is *fine*. Asking twice has to be as good as once."""
         ask = partial(self._begin, doing, call)
-        return self._await(doing, ask(), fine, again=ask)
+        return self._await(doing, ask(), fine, again=ask, patience_s=patience_s)
 
     def _begin(self, doing: Doing, call: Callable[[AdminClient], Future[T]]) -> Future[T]:
         admin = self._admin
@@ -199,18 +208,19 @@ class Topics:
         fine: Collection[str] = frozenset(),
         *,
         again: Callable[[], Future[T]] | None = None,
+        patience_s: float | None = None,
     ) -> T | None:
         """
         Wait for an answer; not for long where the brokers do not even accept who asks.
 
         With *again*, ask anew where the connection broke before it came: a broker may be restarted at any moment.
         """
-        asked = time.monotonic()
+        asked, longest = time.monotonic(), self.timeout_s if patience_s is None else patience_s
         while True:
             try:
                 return answer.result(_SLICE_S)
             except KafkaException as error:
-                name, late = error.args[0].name(), time.monotonic() - asked > self.timeout_s
+                name, late = error.args[0].name(), time.monotonic() - asked > longest
                 if name in fine:
                     return None
                 if again is None or name != _BROKEN or late or self._complaints.refused is not None:
@@ -221,7 +231,7 @@ class Topics:
                 if self._admin is not None:
                     self._admin.poll(0)
                 waited = time.monotonic() - asked
-                if waited > self.timeout_s + 1 or (self._complaints.refused is not None and waited > _REFUSAL_S):
+                if waited > longest + 1 or (self._complaints.refused is not None and waited > _REFUSAL_S):
                     too_late = KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - the driver's own name
                     raise translate(too_late, doing, self._complaints) from None
 
